@@ -1,0 +1,1 @@
+"""The desktop program: windows, widgets, state, storage, and the bridge to the engine."""

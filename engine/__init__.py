@@ -1,0 +1,1 @@
+"""The inference engine: from a GGUF file and text to text."""

@@ -1,0 +1,1 @@
+"""Math that several architectures share, as functions over the graph interface."""

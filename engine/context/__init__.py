@@ -1,0 +1,1 @@
+"""Contexts: one decode loop over a model, a memory and a backend."""

@@ -1,0 +1,1 @@
+"""The compute graph: tensors, operations and the interface that architectures build through."""

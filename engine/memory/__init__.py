@@ -1,0 +1,1 @@
+"""Memories: what a context remembers between decodes."""

@@ -1,0 +1,1 @@
+"""Icons, themes and presets, read through importlib.resources."""

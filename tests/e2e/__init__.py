@@ -1,0 +1,1 @@
+"""The real window with a real model."""
