@@ -54,4 +54,19 @@ static inline uint16_t f32_to_bf16(float value) {
   return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+// Half of 2^(e - 127): the scale of an MXFP4 block, for values that are kept doubled.
+// Source: OCP Microscaling Formats (MX) v1.0, 5.4.1; halved as the doubled E2M1 values want it.
+static inline float e8m0_to_f32_half(uint8_t e) {
+  return f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
+// Half of an unsigned E4M3 float (bias 7): the scale of 16 NVFP4 values; 0x7f stands for zero.
+// Source: gguf/quants.py, NVFP4.ue4m3_to_fp32.
+static inline float ue4m3_to_f32_half(uint8_t x) {
+  const uint32_t exponent = x >> 3 & 15u, mantissa = x & 7u;
+  if (x == 0x7f) return 0.0f;
+  if (exponent == 0) return (float)mantissa * 0x1p-10f;
+  return f32_from_bits((exponent + 119u) << 23 | mantissa << 20);
+}
+
 }  // namespace cext
