@@ -1,0 +1,459 @@
+"""Compiled programs: built stage by stage from Python, run in one call without the GIL.
+
+Stands between `engine.backend.cpu` (which lowers graphs) and the kernels. Sizes and places are checked here once, when a
+program is built; a run only checks what it is bound to.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libcpp.vector cimport vector
+
+from cext.matmul cimport PackedMatrix
+from cext.threadpool cimport CThreadPool, ThreadPool
+from cext.weights cimport LargeBuffer, PackedWeight
+
+cdef extern from "rope.h" namespace "cext" nogil:
+    cdef struct RopeParams:
+        int32_t kind
+        int32_t n_rot
+        float freq_base
+        float freq_scale
+        float ext_factor
+        float attn_factor
+        float beta_fast
+        float beta_slow
+        int32_t n_ctx_orig
+        const float* freq_factors
+
+cdef extern from "attn.h" namespace "cext" nogil:
+    cdef struct KVRun:
+        pass
+    cdef struct AttnSegment:
+        pass
+    cdef struct AttnParams:
+        int32_t n_head
+        int32_t n_head_kv
+        int32_t d_k
+        int32_t d_v
+        int32_t type_k
+        int32_t type_v
+        int64_t k_off
+        int64_t v_off
+        float scale
+        float softcap
+        int32_t swa_kind
+        int32_t n_swa
+        int32_t causal
+        float max_alibi_bias
+        const float* sinks
+        RopeParams rope
+
+cdef extern from "executor.h" namespace "cext" nogil:
+    cdef struct Operand:
+        int32_t space
+        int32_t slot
+        int64_t offset
+        int64_t ld
+    cdef struct RowOp:
+        int32_t kind
+        int32_t arg
+        int64_t n
+        int64_t n_sub
+        int64_t n_rot
+        float f
+        Operand x
+        Operand y
+        Operand out
+        const float* w
+        const float* b
+    cdef struct MatmulItem:
+        PackedMatrix matrix
+        const float* bias
+        Operand out
+    cdef struct MappedRows:
+        int32_t type
+        int64_t row_bytes
+        int64_t n_cols
+        int64_t n_rows
+        const uint8_t* data
+    cdef cppclass Stage:
+        int kind
+        int32_t rows_are_outputs
+        int32_t name
+        vector[RowOp] ops
+        vector[MatmulItem] items
+        Operand x
+        Operand out
+        int32_t is_q8
+        int32_t glu
+        int32_t attn
+    cdef struct CacheBinding:
+        uint8_t** pages
+        const int32_t* cells
+        const KVRun* runs
+        const AttnSegment* segments
+        int64_t n_segments
+    cdef struct RunBinding:
+        int64_t n_tokens
+        int64_t n_outputs
+        void** slots
+        CacheBinding* caches
+        uint8_t* arena
+        const int32_t* abort_flag
+        int (*poll)(void*) noexcept
+        void* poll_arg
+        int32_t check
+        int32_t n_threads
+    cdef cppclass CProgram "cext::Program":
+        vector[Stage] stages
+        vector[AttnParams] attns
+        vector[int32_t] attn_cache
+        vector[RopeParams] ropes
+        vector[PackedMatrix] tables
+        vector[MappedRows] mapped
+        int64_t n_tokens_max
+        int64_t n_ctx
+        int64_t scratch_bytes
+        int64_t shared_bytes
+        int64_t* stage_ns
+        int finish()
+    int program_run(CProgram* program, const RunBinding* run, CThreadPool* pool, void* scratch, void* shared,
+                    int64_t* failed_stage)
+    cdef enum:
+        MAX_CACHES
+
+cdef extern from "executor_kinds.h" namespace "cext" nogil:
+    void stage_set_kind(Stage& stage, int kind)
+
+cdef extern from "isa.h" namespace "cext" nogil:
+    int isa_in_use()
+    int isa_best()
+    int isa_force(int isa)
+    const char* isa_name(int isa)
+
+cdef extern from "quant_types.h" namespace "cext" nogil:
+    cdef struct BlockSize:
+        int64_t elements
+        int64_t bytes
+    BlockSize block_size_of(int32_t type)
+
+N_SLOTS = 6
+STATUS_OK = 0
+STATUS_ABORTED = 1
+STATUS_NOT_FINITE = 5
+
+
+def isa():
+    """The name of the instruction set in use: "scalar", "avx2" or "avx512"."""
+    return isa_name(isa_in_use()).decode()
+
+
+def isas():
+    """The names of all instruction sets that this CPU can run, slowest first."""
+    return [isa_name(i).decode() for i in range(isa_best() + 1)]
+
+
+def force_isa(str name):
+    """Use another instruction set, for tests. Raises: ValueError: where this CPU cannot run it."""
+    if name not in isas() or isa_force(isas().index(name)) != 0:
+        raise ValueError(f"this CPU cannot run {name!r}")
+
+
+cdef Operand operand(tuple place) except *:
+    cdef Operand o
+    o.space, o.slot, o.offset, o.ld = place
+    return o
+
+
+cdef const float* pointer(object values, int64_t n, list keep) except? NULL:
+    """The address of f32[n], kept alive; NULL for None."""
+    if values is None:
+        return NULL
+    cdef const float[::1] view = values
+    if view.shape[0] != n:
+        raise ValueError(f"{view.shape[0]} values where {n} are needed")
+    keep.append(values)
+    return &view[0]
+
+
+cdef class Program:
+    """One compiled graph. Methods add its parts in order; `finish` closes it.
+
+    A place is a tuple (space, slot, byte offset, values from row to row): space 1 the arena, 2 a slot bound at run time.
+    """
+
+    cdef CProgram c
+    cdef list _keep
+    cdef readonly list names
+    cdef readonly int64_t arena_bytes
+
+    def __cinit__(self):
+        self._keep = []
+        self.names = []
+
+    def add_rope(self, int kind, int n_rot, float freq_base, float freq_scale, float ext_factor, float attn_factor,
+                 float beta_fast, float beta_slow, int n_ctx_orig, factors):
+        """Rope parameters; factors f32[n_rot / 2] or None. Returns their index."""
+        cdef RopeParams p
+        _fill_rope(&p, kind, n_rot, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, n_ctx_orig)
+        p.freq_factors = pointer(factors, n_rot // 2, self._keep)
+        self.c.ropes.push_back(p)
+        return self.c.ropes.size() - 1
+
+    def add_attn(self, int cache, int n_head, int n_head_kv, int d_k, int d_v, int type_k, int type_v, int64_t k_off,
+                 int64_t v_off, float scale, float softcap, int swa_kind, int n_swa, bint causal, float max_alibi_bias,
+                 sinks, int rope):
+        """One layer's attention; sinks f32[n_head] or None; rope: index or -1. Returns its index."""
+        if cache < 0 or cache >= MAX_CACHES:
+            raise ValueError(f"cache {cache}")
+        cdef AttnParams p
+        p.n_head, p.n_head_kv, p.d_k, p.d_v = n_head, n_head_kv, d_k, d_v
+        p.type_k, p.type_v, p.k_off, p.v_off = type_k, type_v, k_off, v_off
+        p.scale, p.softcap, p.swa_kind, p.n_swa = scale, softcap, swa_kind, n_swa
+        p.causal, p.max_alibi_bias = causal, max_alibi_bias
+        p.sinks = pointer(sinks, n_head, self._keep)
+        if rope >= 0:
+            p.rope = self.c.ropes[rope]
+        else:
+            _fill_rope(&p.rope, 0, 0, 10000.0, 1.0, 0.0, 1.0, 32.0, 1.0, 0)
+        self.c.attns.push_back(p)
+        self.c.attn_cache.push_back(cache)
+        return self.c.attns.size() - 1
+
+    def add_table(self, PackedWeight weight not None):
+        """A packed matrix whose rows are looked up. Returns its index."""
+        self._keep.append(weight)
+        self.c.tables.push_back(weight.matrix)
+        return self.c.tables.size() - 1
+
+    def add_mapped(self, int type, int64_t n_rows, int64_t n_cols, const uint8_t[::1] data not None):
+        """A matrix as it lies in the file, whose rows are looked up. Returns its index."""
+        cdef BlockSize block = block_size_of(type)
+        cdef MappedRows m
+        if block.elements == 0 or n_cols % block.elements:
+            raise ValueError(f"type {type} with rows of {n_cols}")
+        m.type, m.n_rows, m.n_cols = type, n_rows, n_cols
+        m.row_bytes = n_cols // block.elements * block.bytes
+        if data.shape[0] < n_rows * m.row_bytes:
+            raise ValueError(f"{data.shape[0]} bytes do not hold {n_rows} rows of {m.row_bytes}")
+        m.data = &data[0]
+        self._keep.append(data)
+        self.c.mapped.push_back(m)
+        return self.c.mapped.size() - 1
+
+    def begin_rows(self, bint rows_are_outputs, str name):
+        """A stage of row operations; `row_op` adds to it."""
+        self._begin(0, rows_are_outputs, name)
+
+    def row_op(self, int kind, int arg, int64_t n, int64_t n_sub, int64_t n_rot, float f, tuple x, tuple y, tuple out,
+               w=None, b=None, int64_t n_w=0):
+        """Append an operation to the stage that was begun last."""
+        cdef RowOp op
+        op.kind, op.arg, op.n, op.n_sub, op.n_rot, op.f = kind, arg, n, n_sub, n_rot, f
+        op.x, op.y, op.out = operand(x), operand(y), operand(out)
+        op.w = pointer(w, n_w, self._keep)
+        op.b = pointer(b, n_w, self._keep)
+        self.c.stages.back().ops.push_back(op)
+
+    def matmul(self, bint rows_are_outputs, str name, bint is_q8, tuple x, list items, int glu):
+        """A stage of products of x with the items' matrices.
+
+        Args:
+            is_q8: x is in the 8-bit form.
+            items: (PackedWeight, bias f32[n_rows] or None, place) each, all with the same n_cols.
+            glu: activation number: items are gate and up, act(gate) * up goes to the gate's place; or -1.
+        """
+        cdef MatmulItem item
+        cdef PackedWeight weight
+        self._begin(1, rows_are_outputs, name)
+        cdef Stage* stage = &self.c.stages.back()
+        stage.x = operand(x)
+        stage.is_q8 = is_q8
+        stage.glu = glu
+        if not items or (glu >= 0 and len(items) != 2):
+            raise ValueError(f"{name}: {len(items)} matrices")
+        for weight, bias, out in items:
+            item.matrix = weight.matrix
+            if item.matrix.n_cols != (<PackedWeight>items[0][0]).matrix.n_cols:
+                raise ValueError(f"{name}: matrices of different widths")
+            item.bias = pointer(bias, item.matrix.n_rows, self._keep)
+            item.out = operand(out)
+            self._keep.append(weight)
+            stage.items.push_back(item)
+        if glu >= 0 and stage.items[0].matrix.n_rows != stage.items[1].matrix.n_rows:
+            raise ValueError(f"{name}: gate and up differ")
+
+    def attn(self, str name, int attn, tuple q, tuple out):
+        """A stage of attention: q f32[n_tokens, n_head * d_k] -> out f32[n_tokens, n_head * d_v]."""
+        if attn < 0 or <size_t>attn >= self.c.attns.size():
+            raise ValueError(f"attention {attn}")
+        self._begin(2, False, name)
+        cdef Stage* stage = &self.c.stages.back()
+        stage.attn = attn
+        stage.x = operand(q)
+        stage.out = operand(out)
+
+    def finish(self, int64_t n_tokens_max, int64_t n_ctx, int64_t arena_bytes):
+        """Close the program for micro batches of up to n_tokens_max. Raises: ValueError: a layer without a kernel."""
+        self.c.n_tokens_max, self.c.n_ctx, self.arena_bytes = n_tokens_max, n_ctx, arena_bytes
+        if self.c.finish() != 0:
+            raise ValueError("attention: head sizes or cache types without a kernel")
+
+    @property
+    def n_stages(self):
+        """Loops with a barrier behind them."""
+        return self.c.stages.size()
+
+    @property
+    def stage_ns(self):
+        """Nanoseconds spent in (row work, products, attention) since the program was built."""
+        return self.c.stage_ns[0], self.c.stage_ns[1], self.c.stage_ns[2]
+
+    @property
+    def scratch_bytes(self):
+        """Bytes each thread needs."""
+        return self.c.scratch_bytes
+
+    @property
+    def shared_bytes(self):
+        """Bytes that attention shares between threads."""
+        return self.c.shared_bytes
+
+    cdef _begin(self, int kind, bint rows_are_outputs, str name):
+        cdef Stage stage
+        stage_set_kind(stage, kind)
+        stage.rows_are_outputs = rows_are_outputs
+        stage.name = len(self.names)
+        stage.is_q8, stage.glu, stage.attn = 0, -1, -1
+        self.names.append(name)
+        self.c.stages.push_back(stage)
+
+
+cdef void _fill_rope(RopeParams* p, int kind, int n_rot, float freq_base, float freq_scale, float ext_factor,
+                     float attn_factor, float beta_fast, float beta_slow, int n_ctx_orig) noexcept:
+    p.kind, p.n_rot, p.freq_base, p.freq_scale = kind, n_rot, freq_base, freq_scale
+    p.ext_factor, p.attn_factor, p.beta_fast, p.beta_slow = ext_factor, attn_factor, beta_fast, beta_slow
+    p.n_ctx_orig = n_ctx_orig
+    p.freq_factors = NULL
+
+
+cdef int call_poll(void* arg) noexcept with gil:
+    """Ask the Python abort callback; an exception in it stops the run and is kept for `Binding.run`."""
+    cdef Binding binding = <Binding>arg
+    try:
+        return 1 if binding.poll() else 0
+    except BaseException as error:
+        binding.poll_error = error
+        return 1
+
+
+cdef class Binding:
+    """What a run works on: the micro batch, the caches' cells, the arena. One per context, bound anew for each run."""
+
+    cdef RunBinding c
+    cdef Py_buffer views[6 + 4 * 4]
+    cdef int n_views
+    cdef LargeBuffer arena
+    cdef LargeBuffer work
+    cdef object poll
+    cdef object poll_error
+    cdef readonly int64_t failed_stage
+
+    def __cinit__(self):
+        self.n_views = 0
+
+    def __dealloc__(self):
+        self.release()
+
+    def release(self):
+        """Let go of everything that was bound."""
+        while self.n_views > 0:
+            self.n_views -= 1
+            PyBuffer_Release(&self.views[self.n_views])
+
+    cdef void* _view(self, object values, int64_t n_bytes, bint writable, str what) except? NULL:
+        cdef Py_buffer* view = &self.views[self.n_views]
+        PyObject_GetBuffer(values, view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
+        self.n_views += 1
+        if view.len < n_bytes:
+            raise ValueError(f"{what}: {view.len} bytes where {n_bytes} are needed")
+        return view.buf
+
+    def bind(self, int64_t n_tokens, int64_t n_outputs, tokens, embd, int64_t n_embd, pos, out_ids, logits, int64_t n_vocab,
+             int64_t logits_row, embd_out, int64_t n_embd_out):
+        """Bind a micro batch; what was bound before is let go.
+
+        Args:
+            tokens: IN i32[n_tokens] or None; embd: IN f32[n_tokens, n_embd] or None.
+            pos: IN i32[n_tokens]; out_ids: IN i32[n_outputs].
+            logits: OUT f32[rows, n_vocab] or None, written from row logits_row; embd_out alike.
+        """
+        self.release()
+        self.c.n_tokens, self.c.n_outputs = n_tokens, n_outputs
+        cdef int i
+        for i in range(6):
+            self.c.slots[i] = NULL
+        if tokens is not None:
+            self.c.slots[0] = self._view(tokens, 4 * n_tokens, False, "tokens")
+        if embd is not None:
+            self.c.slots[1] = self._view(embd, 4 * n_tokens * n_embd, False, "embd")
+        self.c.slots[2] = self._view(pos, 4 * n_tokens, False, "pos")
+        if n_outputs:
+            self.c.slots[3] = self._view(out_ids, 4 * n_outputs, False, "out_ids")
+            if logits is not None:
+                self.c.slots[4] = <float*>self._view(
+                    logits, 4 * (logits_row + n_outputs) * n_vocab, True, "logits") + logits_row * n_vocab
+            if embd_out is not None:
+                self.c.slots[5] = <float*>self._view(
+                    embd_out, 4 * (logits_row + n_outputs) * n_embd_out, True, "embd_out") + logits_row * n_embd_out
+
+    def bind_cache(self, int i, pages, cells, runs, segments, int64_t n_segments):
+        """Bind one cache's cells: pages u64[n_tokens], cells i32[n_tokens], runs KVRun[...], segments AttnSegment[n]."""
+        if i < 0 or i >= MAX_CACHES:
+            raise ValueError(f"cache {i}")
+        cdef CacheBinding* cache = &self.c.caches[i]
+        cache.pages = <uint8_t**>self._view(pages, 8 * self.c.n_tokens, False, "pages")
+        cache.cells = <const int32_t*>self._view(cells, 4 * self.c.n_tokens, False, "cells")
+        cache.runs = <const KVRun*>self._view(runs, 0, False, "runs")
+        cache.segments = <const AttnSegment*>self._view(segments, 24 * n_segments, False, "segments")
+        cache.n_segments = n_segments
+
+    def run(self, Program program not None, ThreadPool pool not None, int n_threads, LargeBuffer arena not None,
+            LargeBuffer work not None, abort_flag, poll=None, bint check=False):
+        """Run the program on what is bound, without the GIL.
+
+        Args:
+            arena, work: memory of at least program.arena_bytes, and work_bytes(program, n_threads).
+            abort_flag: i32[1]: non-zero stops the run.
+            poll: called at most once a millisecond; a true answer stops the run.
+            check: look for values that are not finite behind each stage.
+
+        Returns:
+            A status; `failed_stage` has the stage where it is STATUS_NOT_FINITE.
+        """
+        if self.c.n_tokens > program.c.n_tokens_max or n_threads < 1 or n_threads > pool.n_threads:
+            raise ValueError("more tokens or threads than the program was made for")
+        if arena.nbytes < program.arena_bytes or work.nbytes < work_bytes(program, n_threads):
+            raise ValueError("arena or work memory is too small")
+        cdef const int32_t[::1] flag = abort_flag
+        self.c.abort_flag = &flag[0]
+        self.c.arena = arena.ptr
+        self.c.check = check
+        self.c.n_threads = n_threads
+        self.poll = poll
+        self.poll_error = None
+        self.c.poll = call_poll if poll is not None else NULL
+        self.c.poll_arg = <void*>self
+        cdef uint8_t* shared = work.ptr
+        cdef uint8_t* scratch = work.ptr + program.c.shared_bytes
+        cdef int status
+        with nogil:
+            status = program_run(&program.c, &self.c, pool.ptr, scratch, shared, &self.failed_stage)
+        if self.poll_error is not None:
+            raise self.poll_error
+        return status
+
+
+def work_bytes(Program program not None, int n_threads):
+    """Bytes of work memory that a run with n_threads needs."""
+    return program.c.shared_bytes + n_threads * program.c.scratch_bytes

@@ -1,0 +1,320 @@
+#include "executor.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "dequant.h"
+#include "rows.h"
+#include "status.h"
+
+namespace cext {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t align64(int64_t n) { return (n + 63) & ~int64_t(63); }
+
+struct Runner {
+  Program* program;
+  const RunBinding* run;
+  ThreadPool* pool;
+  uint8_t* scratch;
+  uint8_t* shared;
+  const RowKernels* rows;
+  const MatmulKernels* matmul;
+  const AttnKernels* attn;
+  Clock::time_point last_poll;
+
+  float* at(const Operand& o) const {
+    uint8_t* base = o.space == SPACE_ARENA ? run->arena : static_cast<uint8_t*>(run->slots[o.slot]);
+    return reinterpret_cast<float*>(base + o.offset);
+  }
+  float* row(const Operand& o, int64_t r) const { return at(o) + r * o.ld; }
+  int64_t n_rows(const Stage& s) const { return s.rows_are_outputs ? run->n_outputs : run->n_tokens; }
+  void* thread_scratch(int ith) const { return scratch + ith * program->scratch_bytes; }
+  bool stop() const { return run->abort_flag && *static_cast<const volatile int32_t*>(run->abort_flag) != 0; }
+
+  bool should_abort() {
+    if (stop()) return true;
+    if (!run->poll) return false;
+    const Clock::time_point now = Clock::now();
+    if (now - last_poll < std::chrono::milliseconds(1)) return false;
+    last_poll = now;
+    return run->poll(run->poll_arg) != 0;
+  }
+};
+
+// -- rows --------------------------------------------------------------------------------------------------------------
+
+void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
+  const RowKernels& k = *u.rows;
+  float* out = op.out.space == SPACE_NONE ? nullptr : u.row(op.out, r);
+  switch (op.kind) {
+    case ROW_GET_PACKED:
+    case ROW_GET_MAPPED: {
+      const int64_t id = reinterpret_cast<const int32_t*>(u.at(op.x))[r];
+      if (op.kind == ROW_GET_PACKED) {
+        unpack_row(&u.program->tables[op.arg], id, out);
+      } else {
+        const MappedRows& m = u.program->mapped[op.arg];
+        dequantize_rows(m.type, m.data + id * m.row_bytes, out, m.n_cols);
+      }
+      if (op.f != 1.0f) k.scale(out, op.f, op.n, out);
+      break;
+    }
+    case ROW_GATHER: {
+      const int64_t id = reinterpret_cast<const int32_t*>(u.at(op.y))[r];
+      std::memcpy(out, u.row(op.x, id), sizeof(float) * op.n);
+      break;
+    }
+    case ROW_RMS_NORM: k.rms_norm(u.row(op.x, r), op.n, op.w, op.f, op.n_sub, op.n, out, op.n); break;
+    case ROW_LAYER_NORM: k.layer_norm(u.row(op.x, r), op.n, op.w, op.b, op.f, op.n_sub, op.n, out, op.n); break;
+    case ROW_ADD: k.add(u.row(op.x, r), u.row(op.y, r), op.n, out); break;
+    case ROW_ADD_VECTOR: k.add(u.row(op.x, r), op.w, op.n, out); break;
+    case ROW_MUL: k.mul(u.row(op.x, r), u.row(op.y, r), op.n, out); break;
+    case ROW_MUL_VECTOR: k.mul(u.row(op.x, r), op.w, op.n, out); break;
+    case ROW_SCALE: k.scale(u.row(op.x, r), op.f, op.n, out); break;
+    case ROW_UNARY: k.unary(op.arg, u.row(op.x, r), op.n, out); break;
+    case ROW_GLU: k.glu(op.arg, u.row(op.x, r), u.row(op.y, r), op.n, out); break;
+    case ROW_SOFTCAP: k.softcap(u.row(op.x, r), op.f, op.n, out); break;
+    case ROW_ROPE: {
+      const float* x = u.row(op.x, r);
+      if (x != out) std::memcpy(out, x, sizeof(float) * op.n * op.n_sub);
+      k.rope(out, op.n * op.n_sub, 1, op.n_sub, op.n, op.arg, op.n_rot, u.row(op.y, r));
+      break;
+    }
+    case ROW_COPY: std::memcpy(out, u.row(op.x, r), sizeof(float) * op.n); break;
+    case ROW_QUANTIZE: {
+      ActQ8 act;
+      act_q8_bind(&act, u.at(op.out), u.n_rows(stage), op.n);
+      u.matmul->quantize_rows(u.at(op.x), op.x.ld, &act, r, r + 1);
+      break;
+    }
+    case ROW_STORE_KV: {
+      const CacheBinding& cache = u.run->caches[u.program->attn_cache[op.arg]];
+      const float* v = op.y.space == SPACE_NONE ? nullptr : u.at(op.y);
+      u.attn->store(&u.program->attns[op.arg], u.at(op.x), op.x.ld, v, op.y.ld, cache.pages, cache.cells, r, r + 1);
+      break;
+    }
+    case ROW_ROPE_TABLE: rope_tables(&u.program->ropes[op.arg], reinterpret_cast<const int32_t*>(u.at(op.x)) + r, 1, out); break;
+  }
+}
+
+struct RowsJob {
+  Runner* u;
+  const Stage* stage;
+  int64_t n_rows, block;
+};
+
+void rows_task(void* arg, int64_t task, int) {
+  const RowsJob& job = *static_cast<RowsJob*>(arg);
+  const int64_t end = (task + 1) * job.block < job.n_rows ? (task + 1) * job.block : job.n_rows;
+  for (int64_t r = task * job.block; r < end; ++r) {
+    if (job.u->stop()) return;
+    for (const RowOp& op : job.stage->ops) row_op(*job.u, *job.stage, op, r);
+  }
+}
+
+void run_rows(Runner& u, const Stage& stage) {
+  const int64_t n = u.n_rows(stage);
+  const int64_t block = n <= 2 ? n : n <= 64 ? 1 : 8;
+  RowsJob job{&u, &stage, n, block};
+  if (n > 0) u.pool->run(rows_task, &job, (n + block - 1) / block, u.run->n_threads);
+}
+
+// -- matrix products ---------------------------------------------------------------------------------------------------
+
+constexpr int64_t PANEL_ROWS = 16;
+
+struct MatmulJob {
+  Runner* u;
+  const Stage* stage;
+  ActQ8 act;
+  int64_t n_tokens, chunk;
+  std::vector<int64_t> first_task;  // of each item
+};
+
+void multiply(const MatmulJob& job, const MatmulItem& item, int64_t p0, int64_t p1, int64_t t0, int64_t t1, float* out,
+              int64_t ld_out, void* scratch) {
+  const Runner& u = *job.u;
+  if (job.stage->is_q8)
+    u.matmul->mul_q8(&item.matrix, p0, p1, &job.act, t0, t1, out, ld_out, scratch);
+  else
+    u.matmul->mul_f32(&item.matrix, p0, p1, u.at(job.stage->x), job.stage->x.ld, t0, t1, out, ld_out, scratch);
+  if (!item.bias) return;
+  const int64_t row0 = p0 * PANEL_ROWS;
+  const int64_t end = p1 * PANEL_ROWS < item.matrix.n_rows ? p1 * PANEL_ROWS : item.matrix.n_rows;
+  for (int64_t t = t0; t < t1; ++t)
+    u.rows->add(out + t * ld_out + row0, item.bias + row0, end - row0, out + t * ld_out + row0);
+}
+
+void matmul_task(void* arg, int64_t task, int ith) {
+  MatmulJob& job = *static_cast<MatmulJob*>(arg);
+  Runner& u = *job.u;
+  if (u.stop()) return;
+  const std::vector<MatmulItem>& items = job.stage->items;
+  size_t i = job.stage->glu >= 0 ? 0 : items.size() - 1;
+  while (job.first_task[i] > task) --i;
+  const MatmulItem& item = items[i];
+  const int64_t p0 = (task - job.first_task[i]) * job.chunk;
+  const int64_t p1 = p0 + job.chunk < item.matrix.n_panels ? p0 + job.chunk : item.matrix.n_panels;
+  void* scratch = u.thread_scratch(ith);
+  float* out = u.at(item.out);
+  if (job.stage->glu < 0) {
+    multiply(job, item, p0, p1, 0, job.n_tokens, out, item.out.ld, scratch);
+    return;
+  }
+  // Gate goes to its place, up to scratch behind the product's own, and the two meet while they are warm.
+  const int64_t row0 = p0 * PANEL_ROWS, row_end = p1 * PANEL_ROWS;
+  const int64_t n = (row_end < item.matrix.n_rows ? row_end : item.matrix.n_rows) - row0;
+  float* up = reinterpret_cast<float*>(static_cast<uint8_t*>(scratch) + align64(matmul_scratch_bytes(item.matrix.n_cols)));
+  const int64_t ld_up = job.chunk * PANEL_ROWS;
+  multiply(job, item, p0, p1, 0, job.n_tokens, out, item.out.ld, scratch);
+  multiply(job, items[1], p0, p1, 0, job.n_tokens, up - row0, ld_up, scratch);
+  for (int64_t t = 0; t < job.n_tokens; ++t) {
+    float* gate = out + t * item.out.ld + row0;
+    u.rows->glu(job.stage->glu, gate, up + t * ld_up, n, gate);
+  }
+}
+
+void run_matmul(Runner& u, const Stage& stage) {
+  MatmulJob job{&u, &stage, {}, u.n_rows(stage), 0, {}};
+  if (job.n_tokens == 0) return;
+  if (stage.is_q8) act_q8_bind(&job.act, u.at(stage.x), job.n_tokens, stage.items[0].matrix.n_cols);
+  job.chunk = matmul_chunk_panels(&stage.items[0].matrix, job.n_tokens, u.run->n_threads);
+  int64_t n_tasks = 0;
+  for (const MatmulItem& item : stage.items) {
+    job.first_task.push_back(n_tasks);
+    n_tasks += (item.matrix.n_panels + job.chunk - 1) / job.chunk;
+    if (stage.glu >= 0) break;
+  }
+  u.pool->run(matmul_task, &job, n_tasks, u.run->n_threads);
+}
+
+// Room for `up` of a gate/up task at any number of tokens up to the largest.
+int64_t glu_scratch_bytes(const PackedMatrix& matrix, int64_t n_tokens_max) {
+  int64_t most = 0;
+  for (int64_t n = 1; n < 2 * n_tokens_max; n *= 2) {
+    const int64_t n_tokens = n < n_tokens_max ? n : n_tokens_max;
+    // between two powers of two the chunk is that of one of them, the tokens at most twice as many
+    const int64_t bytes = 2 * n_tokens * matmul_chunk_panels(&matrix, n_tokens, 1) * PANEL_ROWS * 4;
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+// -- attention ---------------------------------------------------------------------------------------------------------
+
+struct AttnJob {
+  Runner* u;
+  AttnCall call;
+};
+
+void attn_task(void* arg, int64_t task, int ith) {
+  AttnJob& job = *static_cast<AttnJob*>(arg);
+  if (!job.u->stop()) job.u->attn->task(&job.call, task, job.u->thread_scratch(ith));
+}
+
+void attn_merge_task(void* arg, int64_t task, int ith) {
+  AttnJob& job = *static_cast<AttnJob*>(arg);
+  if (!job.u->stop()) job.u->attn->merge(&job.call, task, job.u->thread_scratch(ith));
+}
+
+void run_attn(Runner& u, const Stage& stage) {
+  const CacheBinding& cache = u.run->caches[u.program->attn_cache[stage.attn]];
+  AttnJob job;
+  job.u = &u;
+  AttnCall& c = job.call;
+  c.p = &u.program->attns[stage.attn];
+  c.n_tokens = u.run->n_tokens;
+  c.q = u.at(stage.x);
+  c.ld_q = stage.x.ld;
+  c.pos = static_cast<const int32_t*>(u.run->slots[INPUT_POS]);
+  c.segments = cache.segments;
+  c.n_segments = cache.n_segments;
+  c.runs = cache.runs;
+  c.out = u.at(stage.out);
+  c.ld_out = stage.out.ld;
+  c.shared = u.shared;
+  c.shared_bytes = u.program->shared_bytes;
+  u.pool->run(attn_task, &job, attn_prepare(&c, u.run->n_threads), u.run->n_threads);
+  u.pool->run(attn_merge_task, &job, attn_n_merge(&c), u.run->n_threads);
+}
+
+// -- checks ------------------------------------------------------------------------------------------------------------
+
+bool finite_rows(const Runner& u, const Operand& o, int64_t n_rows, int64_t n) {
+  for (int64_t r = 0; r < n_rows; ++r)
+    if (!u.rows->all_finite(u.row(o, r), n)) return false;
+  return true;
+}
+
+// Whether the stage's last output is finite.
+bool stage_is_finite(const Runner& u, const Stage& s) {
+  const int64_t n = u.n_rows(s);
+  if (s.kind == Stage::ATTN) {
+    const AttnParams& p = u.program->attns[s.attn];
+    return finite_rows(u, s.out, n, int64_t(p.n_head) * p.d_v);
+  }
+  if (s.kind == Stage::MATMUL) {
+    for (size_t i = 0; i < (s.glu >= 0 ? 1 : s.items.size()); ++i)
+      if (!finite_rows(u, s.items[i].out, n, s.items[i].matrix.n_rows)) return false;
+    return true;
+  }
+  for (const RowOp& op : s.ops) {
+    if (op.kind == ROW_QUANTIZE || op.kind == ROW_STORE_KV || op.kind == ROW_ROPE_TABLE) continue;
+    if (!finite_rows(u, op.out, n, op.n * (op.n_sub > 0 ? op.n_sub : 1))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int Program::finish() {
+  for (const Stage& s : stages) {
+    if (s.kind == Stage::ATTN) {
+      const AttnParams& p = attns[s.attn];
+      const int status = attn_check(&p);
+      if (status != STATUS_OK) return status;
+      const int64_t shared = attn_shared_bytes(&p, n_tokens_max, n_ctx), own = attn_scratch_bytes(&p);
+      shared_bytes = shared > shared_bytes ? shared : shared_bytes;
+      scratch_bytes = own > scratch_bytes ? own : scratch_bytes;
+    } else if (s.kind == Stage::MATMUL) {
+      for (const MatmulItem& item : s.items) {
+        int64_t own = align64(matmul_scratch_bytes(item.matrix.n_cols));
+        if (s.glu >= 0) own += glu_scratch_bytes(item.matrix, n_tokens_max);
+        scratch_bytes = own > scratch_bytes ? own : scratch_bytes;
+      }
+    }
+  }
+  scratch_bytes = align64(scratch_bytes) + 64;
+  shared_bytes = align64(shared_bytes) + 64;
+  return STATUS_OK;
+}
+
+int program_run(Program* program, const RunBinding* run, ThreadPool* pool, void* scratch, void* shared,
+                int64_t* failed_stage) {
+  Runner u{program, run, pool, static_cast<uint8_t*>(scratch), static_cast<uint8_t*>(shared), &row_kernels(),
+           &matmul_kernels(), &attn_kernels(), Clock::now()};
+  *failed_stage = -1;
+  Clock::time_point began = Clock::now();
+  for (size_t i = 0; i < program->stages.size(); ++i) {
+    const Stage& stage = program->stages[i];
+    switch (stage.kind) {
+      case Stage::ROWS: run_rows(u, stage); break;
+      case Stage::MATMUL: run_matmul(u, stage); break;
+      case Stage::ATTN: run_attn(u, stage); break;
+    }
+    const Clock::time_point now = Clock::now();
+    program->stage_ns[stage.kind] += std::chrono::duration_cast<std::chrono::nanoseconds>(now - began).count();
+    began = now;
+    if (u.should_abort()) return STATUS_ABORTED;
+    if (run->check && !stage_is_finite(u, stage)) {
+      *failed_stage = static_cast<int64_t>(i);
+      return STATUS_NOT_FINITE;
+    }
+  }
+  return STATUS_OK;
+}
+
+}  // namespace cext

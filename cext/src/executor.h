@@ -1,0 +1,136 @@
+// Runs a compiled graph: a list of stages, each a loop over independent tasks with a barrier behind it. A stage is row work
+// (several row operations one after the other on each row), a matrix product of one activation with several weights, or one
+// layer's attention. Sizes that depend on the micro batch are bound at run time; buffers lie at fixed places of one arena.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "attn.h"
+#include "matmul.h"
+#include "rope.h"
+#include "threadpool.h"
+
+namespace cext {
+
+// What is bound anew for every run.
+enum InputSlot : int32_t {
+  INPUT_TOKENS = 0,   // i32[n_tokens]
+  INPUT_EMBD = 1,     // f32[n_tokens, n_embd]
+  INPUT_POS = 2,      // i32[n_tokens]
+  INPUT_OUT_IDS = 3,  // i32[n_outputs]
+  OUTPUT_LOGITS = 4,  // f32[n_outputs, n_vocab]
+  OUTPUT_EMBD = 5,    // f32[n_outputs, n_embd]
+  N_SLOTS = 6,
+};
+
+enum Space : int32_t { SPACE_NONE = 0, SPACE_ARENA = 1, SPACE_SLOT = 2 };
+
+// Where rows of 4-byte values lie.
+struct Operand {
+  int32_t space;
+  int32_t slot;
+  int64_t offset;  // bytes from the start of the arena or the slot
+  int64_t ld;      // values from one row to the next
+};
+
+enum RowOpKind : int32_t {
+  ROW_GET_PACKED = 0,  // out = row ids[r] of a packed matrix
+  ROW_GET_MAPPED = 1,  // out = row ids[r] of a matrix as it lies in the file
+  ROW_GATHER = 2,      // out = x[ids[r]]
+  ROW_RMS_NORM = 3,    // n_sub norms of n values
+  ROW_LAYER_NORM = 4,
+  ROW_ADD = 5,
+  ROW_ADD_VECTOR = 6,  // out = x + w
+  ROW_MUL = 7,
+  ROW_MUL_VECTOR = 8,
+  ROW_SCALE = 9,
+  ROW_UNARY = 10,
+  ROW_GLU = 11,
+  ROW_SOFTCAP = 12,
+  ROW_ROPE = 13,       // n_sub heads of n values, table y
+  ROW_COPY = 14,
+  ROW_QUANTIZE = 15,   // out = 8-bit activations of x
+  ROW_STORE_KV = 16,   // x = k, y = v into the cache
+  ROW_ROPE_TABLE = 17, // out = table of pos[r]
+};
+
+struct RowOp {
+  int32_t kind;
+  int32_t arg;     // activation, rope kind, index of rope parameters, attention or matrix
+  int64_t n;       // values of a row, or of one of its n_sub parts
+  int64_t n_sub;
+  int64_t n_rot;
+  float f;         // eps, factor, cap
+  Operand x, y, out;
+  const float* w;
+  const float* b;
+};
+
+struct MatmulItem {
+  PackedMatrix matrix;
+  const float* bias;  // f32[n_rows] or null
+  Operand out;
+};
+
+struct MappedRows {
+  int32_t type;
+  int64_t row_bytes, n_cols, n_rows;
+  const uint8_t* data;
+};
+
+struct Stage {
+  enum Kind : int32_t { ROWS = 0, MATMUL = 1, ATTN = 2 } kind;
+  int32_t rows_are_outputs;  // rows: n_outputs, else n_tokens
+  int32_t name;              // index of the node's name, for error messages
+  std::vector<RowOp> ops;           // ROWS
+  std::vector<MatmulItem> items;    // MATMUL
+  Operand x;                        // MATMUL: f32 rows or the 8-bit form; ATTN: q
+  Operand out;                      // ATTN
+  int32_t is_q8;
+  int32_t glu;                      // MATMUL: UnaryOp of act(items[0]) * items[1] into items[0].out, or -1
+  int32_t attn;                     // ATTN: index of its parameters
+};
+
+// One cache's cells for a micro batch.
+struct CacheBinding {
+  uint8_t* const* pages;   // [n_tokens] page that each token's cell is in
+  const int32_t* cells;    // [n_tokens]
+  const KVRun* runs;
+  const AttnSegment* segments;
+  int64_t n_segments;
+};
+
+enum { MAX_CACHES = 4 };
+
+struct RunBinding {
+  int64_t n_tokens, n_outputs;
+  void* slots[N_SLOTS];
+  CacheBinding caches[MAX_CACHES];
+  uint8_t* arena;
+  const int32_t* abort_flag;      // non-zero: stop
+  int (*poll)(void*);             // asked at most once a millisecond, or null; non-zero: stop
+  void* poll_arg;
+  int32_t check;                  // look at every stage's output for values that are not finite
+  int32_t n_threads;
+};
+
+struct Program {
+  std::vector<Stage> stages;
+  std::vector<AttnParams> attns;
+  std::vector<int32_t> attn_cache;  // cache index of each
+  std::vector<RopeParams> ropes;
+  std::vector<PackedMatrix> tables;   // for ROW_GET_PACKED
+  std::vector<MappedRows> mapped;     // for ROW_GET_MAPPED
+  int64_t n_tokens_max = 0, n_ctx = 0;
+  int64_t scratch_bytes = 0;  // of one thread
+  int64_t shared_bytes = 0;   // of attention
+  int64_t stage_ns[3] = {0, 0, 0};  // time spent in each kind of stage
+
+  // After the last stage was added: sizes of scratch. STATUS_OK or STATUS_BAD_TYPE.
+  int finish();
+};
+
+// `scratch`: n_threads * scratch_bytes, `shared`: shared_bytes; both 64-byte aligned. On failure *failed_stage says which.
+int program_run(Program* program, const RunBinding* run, ThreadPool* pool, void* scratch, void* shared, int64_t* failed_stage);
+
+}  // namespace cext

@@ -1,0 +1,3 @@
+class ThreadPool:
+    n_threads: int
+    def __init__(self, n_threads: int) -> None: ...

@@ -1,0 +1,11 @@
+from libc.stdint cimport int64_t, uint8_t
+from cext.matmul cimport PackedMatrix
+
+cdef class LargeBuffer:
+    cdef uint8_t* ptr
+    cdef readonly int64_t nbytes
+
+cdef class PackedWeight:
+    cdef PackedMatrix matrix
+    cdef LargeBuffer buffer
+    cdef readonly str name

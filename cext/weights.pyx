@@ -1,0 +1,140 @@
+"""Weights in the layout that the matrix kernels read: packed once at load, in parallel, from the mapped file.
+
+Stands between `engine.weights` and the executor.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from cext.matmul cimport (
+    PackedMatrix, act_kind_of, act_q8_bytes, pack_panels, packed_bytes, packed_init, unpack_row,
+)
+from cext.threadpool cimport ThreadPool
+
+cdef extern from "large_memory.h" namespace "cext" nogil:
+    void* large_alloc(size_t n_bytes)
+    void large_free(void* memory, size_t n_bytes)
+
+cdef extern from "quant_types.h" namespace "cext" nogil:
+    cdef struct BlockSize:
+        int64_t elements
+        int64_t bytes
+    BlockSize block_size_of(int32_t type)
+
+
+cdef class LargeBuffer:
+    """Zeroed memory from the system, page-aligned; given back when the last user is gone.
+
+    Raises: MemoryError: where the system has none.
+    """
+
+    def __cinit__(self, int64_t nbytes):
+        if nbytes < 0:
+            raise ValueError(f"nbytes={nbytes}")
+        self.nbytes = max(nbytes, 64)
+        self.ptr = <uint8_t*>large_alloc(self.nbytes)
+        if self.ptr == NULL:
+            raise MemoryError(f"{nbytes} bytes could not be had")
+
+    def __dealloc__(self):
+        large_free(self.ptr, self.nbytes)
+
+    def view(self):
+        """The memory as a uint8 memoryview; must not outlive the buffer's use."""
+        return <uint8_t[:self.nbytes]>self.ptr
+
+
+def weight_bytes(int type, int64_t n_rows, int64_t n_cols):
+    """Bytes of a packed matrix, or -1 where the type has no kernel or the shape does not fit its blocks."""
+    if n_rows < 1 or n_cols < 1:
+        return -1
+    return packed_bytes(type, n_rows, n_cols)
+
+
+def wants_q8(int type):
+    """Whether matrices of this type multiply with 8-bit activations (else with f32)."""
+    return act_kind_of(type) == 1
+
+
+def activation_bytes(int64_t n_tokens, int64_t n_cols):
+    """Bytes of the 8-bit form of activations [n_tokens, n_cols]."""
+    return act_q8_bytes(n_tokens, n_cols)
+
+
+cdef class PackedWeight:
+    """One weight matrix [n_rows, n_cols] in row panels.
+
+    Args:
+        name: GGUF name.
+        type: QuantType number.
+        buffer: where the panels lie; kept alive.
+        offset: byte offset in the buffer, a multiple of 64.
+    """
+
+    def __cinit__(self, str name, int type, int64_t n_rows, int64_t n_cols, LargeBuffer buffer not None, int64_t offset):
+        cdef int64_t n = weight_bytes(type, n_rows, n_cols)
+        if n < 0 or offset < 0 or offset % 64 or offset + n > buffer.nbytes:
+            raise ValueError(f"{name}: type {type}, shape ({n_rows}, {n_cols}) at {offset} does not fit its buffer")
+        if packed_init(&self.matrix, type, n_rows, n_cols, buffer.ptr + offset) != 0:
+            raise ValueError(f"{name}: type {type} cannot be packed")
+        self.buffer = buffer
+        self.name = name
+
+    @property
+    def type(self):
+        return self.matrix.type
+
+    @property
+    def n_rows(self):
+        return self.matrix.n_rows
+
+    @property
+    def n_cols(self):
+        return self.matrix.n_cols
+
+    def row(self, int64_t row):
+        """One row, de-quantised: list of n_cols floats (for tests)."""
+        import numpy as np
+        if row < 0 or row >= self.matrix.n_rows:
+            raise IndexError(row)
+        cdef float[::1] out = np.empty(self.matrix.n_cols, np.float32)
+        unpack_row(&self.matrix, row, &out[0])
+        return np.asarray(out)
+
+    def pack(self, const uint8_t[::1] source not None, ThreadPool pool not None):
+        """Fill the panels from the matrix as it lies in the file.
+
+        Args:
+            source: IN uint8[n_rows * row bytes].
+            pool: its threads share the work.
+        """
+        cdef BlockSize block = block_size_of(self.matrix.type)
+        if source.shape[0] != self.matrix.n_rows * (self.matrix.n_cols // block.elements) * block.bytes:
+            raise ValueError(f"{self.name}: {source.shape[0]} bytes do not hold the matrix")
+        cdef PackJob job
+        job.matrix = &self.matrix
+        job.dst = <uint8_t*>self.matrix.data
+        job.src = &source[0]
+        job.chunk = max(1, min(64, self.matrix.n_panels // (4 * pool.n_threads)))
+        job.status = 0
+        cdef int64_t n_tasks = (self.matrix.n_panels + job.chunk - 1) // job.chunk
+        with nogil:
+            pool.ptr.run(pack_task, &job, n_tasks, 0)
+        if job.status != 0:
+            raise ValueError(f"{self.name}: packing failed with status {job.status}")
+
+
+cdef struct PackJob:
+    PackedMatrix* matrix
+    uint8_t* dst
+    const uint8_t* src
+    int64_t chunk
+    int status
+
+
+cdef void pack_task(void* arg, int64_t task, int ith) noexcept nogil:
+    cdef PackJob* job = <PackJob*>arg
+    cdef int64_t first = task * job.chunk
+    cdef int64_t end = min(first + job.chunk, job.matrix.n_panels)
+    cdef int status = pack_panels(job.matrix, job.dst, job.src, first, end)
+    if status != 0:
+        job.status = status

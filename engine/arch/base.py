@@ -1,0 +1,89 @@
+"""`Arch`: what a model family is. One class per architecture holds its parameters, tensors, graph and memory.
+
+An architecture's file is read from top to bottom: parameters, tensors, graph, memory, size label. Nothing else in the
+engine tests for an architecture's name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from engine.graph.interface import GraphI
+from engine.graph.result import GraphResult
+from engine.graph.tensor import RopeSpec
+
+if TYPE_CHECKING:
+    from engine.gguf import GGUFFile
+    from engine.hparams import HParams
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor that an architecture uses.
+
+    Attributes:
+        name: GGUF name.
+        shape: slowest axis first.
+        required: False where a file may lack it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMemory:
+    """What one layer needs the memory to keep.
+
+    Attributes:
+        il: layer.
+        n_head_kv, d_k, d_v: its key and value heads.
+        rope: how its keys are rotated (for shifts).
+        factors: name of the tensor f32[n_rot / 2] that divides its frequencies, or "".
+        swa_kind, n_swa: its sliding window ("none", 0 without one).
+    """
+
+    il: int
+    n_head_kv: int
+    d_k: int
+    d_v: int
+    rope: RopeSpec
+    factors: str = ""
+    swa_kind: str = "none"
+    n_swa: int = 0
+
+
+class Arch(ABC):
+    """A model family.
+
+    Attributes:
+        name: `general.architecture`.
+        hparams: the common parameters.
+    """
+
+    name: ClassVar[str]
+    hparams: HParams
+
+    @abstractmethod
+    def __init__(self, gguf: GGUFFile) -> None:
+        """Read the parameters. Raises: HparamError."""
+
+    @abstractmethod
+    def tensors(self) -> Iterator[TensorSpec]:
+        """Every tensor of the model, in the order of use."""
+
+    @abstractmethod
+    def build(self, g: GraphI) -> GraphResult:
+        """Build the graph of g's type."""
+
+    @abstractmethod
+    def memory_spec(self) -> tuple[LayerMemory, ...]:
+        """What each layer needs the memory to keep; empty for a model without one."""
+
+    def type_name(self) -> str:
+        """The family's own size label ("1B"), or ""."""
+        return ""

@@ -1,0 +1,206 @@
+"""Batches: what a caller asks to decode, and the micro batches that it is cut into.
+
+Stands between the caller (`engine.generate`) and `engine.context`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from engine.errors import BatchError
+from engine.types import F32Array, I32Array
+
+LogitsFlag = Literal["last", "all", "none"]
+SeqIds = int | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Tokens or embeddings with their positions and sequences.
+
+    Attributes:
+        tokens: i32[n_tokens], or None where `embd` is given.
+        embd: f32[n_tokens, n_embd], or None.
+        pos: i32[n_tokens] positions, or None: each sequence goes on where it ends.
+        seq_ids: per token, the sequences that share it; the first one's cells are what it attends to.
+        logits: bool[n_tokens]: whose output is asked for.
+    """
+
+    tokens: I32Array | None
+    embd: F32Array | None
+    pos: I32Array | None
+    seq_ids: tuple[tuple[int, ...], ...]
+    logits: np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens or embeddings in the batch."""
+        return len(self.seq_ids)
+
+    @classmethod
+    def from_tokens(
+        cls,
+        tokens: Sequence[int] | I32Array,
+        pos: int | Sequence[int] | None = 0,
+        seq_id: SeqIds = 0,
+        logits: LogitsFlag | Sequence[bool] = "last",
+    ) -> Batch:
+        """A batch of one sequence's tokens.
+
+        Args:
+            tokens: ids, one after the other.
+            pos: position of the first one, or of each; None: where the sequence ends.
+            seq_id: its sequence, or several that share the tokens.
+            logits: whose logits are asked for.
+
+        Raises: BatchError: no tokens, or a number that is no 32-bit integer.
+        """
+        try:
+            ids = np.asarray(tokens, dtype=np.int32)
+        except (OverflowError, ValueError, TypeError) as error:
+            raise BatchError(f"tokens must be 32-bit integers: {error}") from None
+        if ids.ndim != 1:
+            raise BatchError(f"tokens must be one row of ids, got shape {ids.shape}")
+        return cls._make(ids, None, len(ids), pos, seq_id, logits)
+
+    @classmethod
+    def from_embeddings(
+        cls,
+        embd: F32Array,
+        pos: int | Sequence[int] | None = 0,
+        seq_id: SeqIds = 0,
+        logits: LogitsFlag | Sequence[bool] = "last",
+    ) -> Batch:
+        """A batch of one sequence's embeddings f32[n_tokens, n_embd]; else as `from_tokens`."""
+        rows = np.ascontiguousarray(embd, dtype=np.float32)
+        if rows.ndim != 2:
+            raise BatchError(f"embeddings must have shape [n_tokens, n_embd], got {rows.shape}")
+        return cls._make(None, rows, len(rows), pos, seq_id, logits)
+
+    @classmethod
+    def _make(
+        cls,
+        tokens: I32Array | None,
+        embd: F32Array | None,
+        n: int,
+        pos: int | Sequence[int] | None,
+        seq_id: SeqIds,
+        logits: LogitsFlag | Sequence[bool],
+    ) -> Batch:
+        if n == 0:
+            raise BatchError("the batch is empty")
+        where: I32Array | None = None
+        if isinstance(pos, (int, np.integer)):
+            if not 0 <= pos <= 2**31 - 1 - n:
+                raise BatchError(f"position {pos} is out of range")
+            where = np.arange(pos, pos + n, dtype=np.int32)
+        elif pos is not None:
+            where = np.asarray(pos, dtype=np.int32)
+            if where.shape != (n,):
+                raise BatchError(f"{n} tokens but positions of shape {where.shape}")
+        ids = (int(seq_id),) if isinstance(seq_id, (int, np.integer)) else tuple(int(s) for s in seq_id)
+        if not ids or len(set(ids)) != len(ids):
+            raise BatchError(f"sequence ids {ids}: one or more different ones are needed")
+        flags = np.zeros(n, dtype=np.bool_)
+        if logits == "all":
+            flags[:] = True
+        elif logits == "last":
+            flags[-1] = True
+        elif logits != "none":
+            given = np.asarray(logits, dtype=np.bool_)
+            if given.shape != (n,):
+                raise BatchError(f"{n} tokens but {given.shape} output flags")
+            flags[:] = given
+        return cls(tokens, embd, where, (ids,) * n, flags)
+
+    @classmethod
+    def join(cls, batches: Sequence[Batch]) -> Batch:
+        """One batch of all tokens, in the order given.
+
+        Raises: BatchError: none given, tokens mixed with embeddings, or given positions with automatic ones.
+        """
+        if not batches:
+            raise BatchError("nothing to join")
+        tokens = [b.tokens for b in batches if b.tokens is not None]
+        embd = [b.embd for b in batches if b.embd is not None]
+        pos = [b.pos for b in batches if b.pos is not None]
+        if tokens and embd:
+            raise BatchError("tokens and embeddings cannot be in one batch")
+        if len({e.shape[1] for e in embd}) > 1:
+            raise BatchError("embeddings of different widths cannot be in one batch")
+        if len(pos) not in (0, len(batches)):
+            raise BatchError("given and automatic positions cannot be in one batch")
+        return cls(
+            np.concatenate(tokens) if tokens else None,
+            np.concatenate(embd) if embd else None,
+            np.concatenate(pos) if pos else None,
+            tuple(ids for b in batches for ids in b.seq_ids),
+            np.concatenate([b.logits for b in batches]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UBatch:
+    """A micro batch: tokens sorted so that each sequence's stand together, in the order of their positions.
+
+    Attributes:
+        n_tokens: how many.
+        tokens: i32[n_tokens] or None; embd: f32[n_tokens, n_embd] or None.
+        pos: i32[n_tokens].
+        segments: (seq_id, t0, n) of each sequence: tokens [t0, t0 + n) are its.
+        seq_ids: per token.
+        out_ids: i32[n_outputs]: the rows whose output is asked for, in the caller's order.
+    """
+
+    n_tokens: int
+    tokens: I32Array | None
+    embd: F32Array | None
+    pos: I32Array
+    segments: tuple[tuple[int, int, int], ...]
+    seq_ids: tuple[tuple[int, ...], ...]
+    out_ids: I32Array
+
+
+def split_simple(batch: Batch, pos: I32Array, n_ubatch: int) -> Iterator[UBatch]:
+    """Cut a batch into micro batches of at most n_ubatch tokens, in the caller's order.
+
+    Args:
+        batch: what was asked for.
+        pos: i32[n_tokens], given or automatic.
+        n_ubatch: most tokens of one.
+    """
+    single = len(set(batch.seq_ids)) == 1
+    for t0 in range(0, batch.n_tokens, n_ubatch):
+        t1 = min(t0 + n_ubatch, batch.n_tokens)
+        n = t1 - t0
+        flags = batch.logits[t0:t1]
+        if single:
+            yield UBatch(
+                n,
+                None if batch.tokens is None else batch.tokens[t0:t1],
+                None if batch.embd is None else batch.embd[t0:t1],
+                pos[t0:t1],
+                ((batch.seq_ids[t0][0], 0, n),),
+                batch.seq_ids[t0:t1],
+                np.flatnonzero(flags).astype(np.int32),
+            )
+            continue
+        seq = np.array([ids[0] for ids in batch.seq_ids[t0:t1]])
+        order = np.lexsort((pos[t0:t1], seq))
+        row_of = np.empty(n, dtype=np.int32)
+        row_of[order] = np.arange(n, dtype=np.int32)
+        firsts = np.flatnonzero(np.r_[True, np.diff(seq[order]) != 0])
+        ends = np.r_[firsts[1:], n]
+        yield UBatch(
+            n,
+            None if batch.tokens is None else batch.tokens[t0:t1][order],
+            None if batch.embd is None else batch.embd[t0:t1][order],
+            pos[t0:t1][order],
+            tuple((int(seq[order[a]]), int(a), int(b - a)) for a, b in zip(firsts, ends, strict=True)),
+            tuple(batch.seq_ids[t0 + int(i)] for i in order),
+            row_of[np.flatnonzero(flags)],
+        )

@@ -1,0 +1,164 @@
+"""`GraphBuilder`: the graph interface's one implementation, for one model, memory and set of adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine.errors import TensorMissingError, UnsupportedCallError
+from engine.graph import ops
+from engine.graph.interface import GraphType
+from engine.graph.result import GraphResult
+from engine.graph.tensor import AttnSpec, Op, RopeSpec, Symbol, Tensor
+from engine.types import QuantType
+
+
+@dataclass(frozen=True, slots=True)
+class WeightInfo:
+    """A weight as the graph knows it: its shape, slowest axis first, and its type in the file."""
+
+    shape: tuple[int, ...]
+    quant: QuantType
+
+
+@dataclass(frozen=True, slots=True)
+class LoraPair:
+    """One adapter's pair for one weight: names of A [rank, n_in] and B [n_out, rank], and the effective scale."""
+
+    a: str
+    b: str
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What makes two graphs of one context differ; the key of its compiled plans.
+
+    Attributes:
+        graph_type: which graph.
+        embd_input: embeddings come in instead of tokens.
+        want_embd, want_logits: what goes out.
+        lora: active pairs by weight.
+        cvec: names of the active control vectors by layer.
+        causal: the tokens see only what is before them.
+        trace: keep every node readable.
+    """
+
+    graph_type: GraphType = GraphType.DEFAULT
+    embd_input: bool = False
+    want_embd: bool = False
+    want_logits: bool = True
+    lora: tuple[tuple[str, tuple[LoraPair, ...]], ...] = ()
+    cvec: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    causal: bool = True
+    trace: bool = False
+
+
+class GraphBuilder:
+    """Builds one graph.
+
+    Args:
+        weights: what the file has (and the adapters), by name.
+        n_embd: width of the model.
+        topology: which graph.
+        cache_of: the cache that holds a layer.
+        kind: the context kind's name, for error messages.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, WeightInfo],
+        n_embd: int,
+        topology: Topology,
+        cache_of: Callable[[int], int],
+        kind: str,
+        rope_factors: Callable[[int], str],
+    ) -> None:
+        self._weights, self._n_embd, self._topology = weights, n_embd, topology
+        self._cache_of, self._kind, self._rope_factors = cache_of, kind, rope_factors
+        self._lora = dict(topology.lora)
+        self._cvec = dict(topology.cvec)
+        self._made: dict[str, Tensor] = {}
+        self._nodes: list[Tensor] = []
+
+    def get_type(self) -> GraphType:
+        """Which graph is asked for."""
+        return self._topology.graph_type
+
+    def weight(self, name: str) -> Tensor:
+        """The weight of that name. Raises: TensorMissingError."""
+        found = self.weight_or_none(name)
+        if found is None:
+            raise TensorMissingError(name)
+        return found
+
+    def weight_or_none(self, name: str) -> Tensor | None:
+        """The weight of that name, or None."""
+        info = self._weights.get(name)
+        if info is None:
+            return None
+        if name not in self._made:
+            self._made[name] = Tensor(Op.WEIGHT, info.shape, name=name, quant=info.quant)
+        return self._made[name]
+
+    def build_inp(self, kind: str) -> Tensor:
+        """An input of that kind. Raises: UnsupportedCallError."""
+        if kind == "embd":
+            if self._topology.embd_input:
+                return self._input("embd", (Symbol.N_TOKENS, self._n_embd))
+            return ops.get_rows(self.weight("token_embd.weight"), self._input("tokens", (Symbol.N_TOKENS,)))
+        if kind == "pos":
+            return self._input("pos", (Symbol.N_TOKENS,))
+        if kind == "out_ids":
+            return self._input("out_ids", (Symbol.N_OUTPUTS,))
+        raise UnsupportedCallError(f"build_inp({kind!r})", self._kind)
+
+    def _input(self, name: str, shape: tuple[int | Symbol, ...]) -> Tensor:
+        if name not in self._made:
+            self._made[name] = Tensor(Op.INPUT, shape, name=name)
+        return self._made[name]
+
+    def build_cb(self, cur: Tensor, name: str, il: int = -1) -> Tensor:
+        """Name a node."""
+        if cur.op not in (Op.WEIGHT, Op.INPUT):
+            cur.name = f"{name}-{il}" if il >= 0 else name
+            self._nodes.append(cur)
+        return cur
+
+    def build_lora_mm(self, weight: Tensor, cur: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The product, and B(Ax) of every active adapter of this weight."""
+        out = ops.mul_mat(weight, cur, bias)
+        for pair in self._lora.get(weight.name, ()):
+            low = ops.mul_mat(self.weight(pair.a), cur)
+            out = ops.add(out, ops.scale(ops.mul_mat(self.weight(pair.b), low), pair.scale))
+        return out
+
+    def build_rope_factors(self, il: int) -> Tensor | None:
+        """The frequency factors of a layer, where the file has them."""
+        name = self._rope_factors(il)
+        return self.weight_or_none(name) if name else None
+
+    def build_attn(self, q: Tensor, k: Tensor, v: Tensor, spec: AttnSpec, rope: RopeSpec, sinks: Tensor | None) -> Tensor:
+        """Store k and v in the layer's cache and attend with q."""
+        spec = replace(spec, cache=self._cache_of(spec.il), causal=spec.causal and self._topology.causal, rope=rope)
+        store = Tensor(Op.STORE_KV, k.shape, (k, v), {"attn": spec}, f"store_kv-{spec.il}")
+        shape = (q.shape[0], spec.n_head * spec.d_v)
+        return Tensor(Op.ATTN, shape, (q, store) if sinks is None else (q, store, sinks), {"attn": spec})
+
+    def build_cvec(self, cur: Tensor, il: int) -> Tensor:
+        """Add the control vectors of a layer."""
+        for name in self._cvec.get(il, ()):
+            cur = ops.add(cur, self.weight(name))
+        return cur
+
+    def build_out(self, cur: Tensor) -> Tensor:
+        """The rows whose results are asked for."""
+        return ops.gather(cur, self.build_inp("out_ids"))
+
+    def result(self, *, embd: Tensor | None = None, logits: Tensor | None = None) -> GraphResult:
+        """The graph, with only the roots that are wanted."""
+        return GraphResult(
+            logits if self._topology.want_logits else None,
+            embd if self._topology.want_embd or logits is None else None,
+            tuple(self._nodes),
+        )

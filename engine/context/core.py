@@ -1,0 +1,478 @@
+"""`Context`: one decode loop over a model, a memory and the backend.
+
+A context kind is a record (`engine.context.kinds`), not an override. What a decode does: check the batch, carry out the
+memory's pending work, open a transaction, place all micro batches, compute them one by one, commit. On any failure or
+abort the memory is what it was before the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cext.executor import STATUS_ABORTED, STATUS_NOT_FINITE, STATUS_OK, Binding, Program, work_bytes
+from cext.threadpool import ThreadPool
+from cext.weights import LargeBuffer
+from engine.backend.cpu.lower import CacheLayout, Lowering, Weight
+from engine.batch import Batch, UBatch, split_simple
+from engine.context.builder import GraphBuilder, LoraPair, Topology, WeightInfo
+from engine.context.params import ContextParams
+from engine.context.positions import check_batch
+from engine.context.snapshot import StateMixin
+from engine.errors import (
+    BatchError, KernelStatusError, OutOfMemoryError, ParamError, UnsupportedCallError,
+)  # fmt: skip
+from engine.graph.result import graph_text
+from engine.perf import PerfData, PerfTimer
+from engine.types import F32Array, F32Logits, I32Array
+
+if TYPE_CHECKING:
+    from engine.adapters import ControlVector, LoraAdapter
+    from engine.context.kinds import ContextKind
+    from engine.memory import Memory, Placement
+    from engine.model import Model
+
+KEEP_LOGITS_BYTES = 64 << 20  # a larger array of logits is given back at the next decode
+
+
+class DecodeStatus(Enum):
+    """How a decode ended when it did not raise."""
+
+    OK = "ok"
+    ABORTED = "aborted"
+
+
+class Context(StateMixin):
+    """A context of a model.
+
+    Args:
+        model: must stay open as long as the context is used.
+        params: sizes and types.
+        kind: what sort of context.
+
+    Attributes:
+        abort_flag: i32[1]; non-zero stops a running decode within milliseconds. The caller sets and clears it, from
+            any thread.
+
+    Raises: ParamError, OutOfMemoryError.
+
+    Thread: one at a time; `abort_flag` from any.
+    """
+
+    def __init__(self, model: Model, params: ContextParams, kind: ContextKind) -> None:
+        self._model, self._params, self._kind = model, params, kind
+        self._n_ctx = params.n_ctx or model.n_ctx_train
+        self._n_ubatch = min(params.n_ubatch, params.n_batch, self._n_ctx)
+        self._n_threads = params.n_threads or model.n_threads
+        self._n_threads_batch = params.n_threads_batch or self._n_threads
+        self._own_pool: ThreadPool | None = None
+        self._pools: tuple[ThreadPool, ThreadPool] | None = None
+        self._memory: Memory | None = kind.make_memory(model, params, self._n_ctx)
+        self._embeddings = params.embeddings
+        self._causal = True
+        self._loras: dict[LoraAdapter, float] = {}
+        self._cvec_infos: dict[str, WeightInfo] = {}
+        self._cvec: tuple[tuple[int, tuple[str, ...]], ...] = ()
+        self._extra_weights: dict[str, Weight] = {}
+        self._topology_cache: Topology | None = None
+        self._plans: dict[Topology, Program] = {}
+        self._binding = Binding()
+        self._arena = LargeBuffer(0)
+        self._work = LargeBuffer(0)
+        self._abort_callback: Callable[[], bool] | None = None
+        self.abort_flag: I32Array = np.zeros(1, dtype=np.int32)
+        self._logits: F32Logits | None = None
+        self._embd: F32Array | None = None
+        self._n_outputs = 0
+        self._output_of: I32Array = np.zeros(0, dtype=np.int32)
+        self._perf = PerfData(t_load_ms=model.load_ms)
+
+    # -- sizes -------------------------------------------------------------------------------------------------------
+
+    def n_ctx(self) -> int:
+        """Positions a sequence may have."""
+        return self._n_ctx
+
+    def n_ctx_per_seq(self) -> int:
+        """Positions a sequence may have: all of n_ctx, however many sequences there are."""
+        return self._n_ctx
+
+    def n_batch(self) -> int:
+        """Most tokens of one decode."""
+        return self._params.n_batch
+
+    def n_ubatch(self) -> int:
+        """Most tokens computed at a time."""
+        return self._n_ubatch
+
+    def n_seq_max(self) -> int:
+        """Most sequences."""
+        return self._params.n_seq_max
+
+    def n_threads(self) -> int:
+        """Threads for one token."""
+        return self._n_threads
+
+    def n_threads_batch(self) -> int:
+        """Threads for many tokens."""
+        return self._n_threads_batch
+
+    def pooling_type(self) -> str:
+        """How a sequence's rows become one."""
+        return self._params.pooling
+
+    def get_model(self) -> Model:
+        """The model."""
+        return self._model
+
+    @property
+    def params(self) -> ContextParams:
+        """The parameters it was made with."""
+        return self._params
+
+    @property
+    def kind(self) -> ContextKind:
+        """What sort of context it is."""
+        return self._kind
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def get_kv_self(self) -> Memory:
+        """The live memory. Raises: UnsupportedCallError: a context without one, or detached."""
+        if self._memory is None or not self._kind.keeps_memory:
+            raise UnsupportedCallError("get_kv_self", self._kind.name)
+        return self._memory
+
+    def set_kv_self(self, kv: Memory | None) -> Memory | None:
+        """Attach another memory (None: none); returns the old one, detached.
+
+        Raises: ParamError: kv is attached elsewhere, or was made for another model or layout.
+        """
+        if not self._kind.keeps_memory:
+            raise UnsupportedCallError("set_kv_self", self._kind.name)
+        old = self._memory
+        if kv is old:
+            return old
+        if kv is not None:
+            if kv.is_attached:
+                raise ParamError("this memory is attached to another context; detach it there first")
+            if old is not None and kv.fingerprint != old.fingerprint:
+                raise ParamError("this memory was made for another model, cache type or layout")
+            kv.is_attached = True
+        if old is not None:
+            old.is_attached = False
+        self._memory = kv
+        return old
+
+    def kv_self_update(self) -> None:
+        """Carry out the memory's pending work: fold shifts into the keys."""
+        self.get_kv_self().update()
+
+    def synchronize(self) -> None:
+        """Wait until results are there: they always are, for decode returns when it is done."""
+
+    # -- threads and callbacks ---------------------------------------------------------------------------------------
+
+    def set_n_threads(self, n_threads: int, n_threads_batch: int) -> None:
+        """Compute with that many threads for one token and for many. Raises: ParamError."""
+        if not (1 <= n_threads <= 512 and 1 <= n_threads_batch <= 512):
+            raise ParamError(f"n_threads={n_threads}, n_threads_batch={n_threads_batch}: 1 to 512")
+        self._n_threads, self._n_threads_batch = n_threads, n_threads_batch
+        self._own_pool = None
+
+    def attach_threadpool(self, pool: ThreadPool, pool_batch: ThreadPool | None = None) -> None:
+        """Compute with pools that contexts share; one context at a time may compute."""
+        self._pools = (pool, pool_batch or pool)
+
+    def detach_threadpool(self) -> None:
+        """Compute with the context's own pool again."""
+        self._pools = None
+
+    def set_abort_callback(self, callback: Callable[[], bool] | None) -> None:
+        """Ask callback at most once a millisecond while computing; True aborts. What it raises, decode raises."""
+        self._abort_callback = callback
+
+    def _pool(self, n_tokens: int) -> tuple[ThreadPool, int]:
+        n_threads = self._n_threads if n_tokens == 1 else self._n_threads_batch
+        if self._pools is not None:
+            pool = self._pools[0 if n_tokens == 1 else 1]
+            return pool, min(n_threads, pool.n_threads)
+        if self._own_pool is None:
+            self._own_pool = ThreadPool(max(self._n_threads, self._n_threads_batch))
+        return self._own_pool, n_threads
+
+    # -- what is computed --------------------------------------------------------------------------------------------
+
+    def set_embeddings(self, embeddings: bool) -> None:
+        """Keep hidden rows of the outputs, or not."""
+        self._embeddings, self._topology_cache = embeddings, None
+
+    def set_causal_attn(self, causal: bool) -> None:
+        """Let tokens see only what is before them, or everything of their sequence."""
+        self._causal, self._topology_cache = causal, None
+
+    def set_adapter_lora(self, adapter: LoraAdapter, scale: float = 1.0) -> None:
+        """Use a LoRA adapter; several add up. A change of adapters leaves cells as they were computed."""
+        self._loras[adapter] = float(scale)
+        self._extra_weights.update(adapter.weights)
+        self._topology_cache = None
+
+    def rm_adapter_lora(self, adapter: LoraAdapter) -> bool:
+        """Stop using an adapter; False where it was not in use."""
+        self._topology_cache = None
+        return self._loras.pop(adapter, None) is not None
+
+    def clear_adapter_lora(self) -> None:
+        """Stop using all adapters."""
+        self._loras.clear()
+        self._topology_cache = None
+
+    def apply_adapter_cvec(
+        self, vector: ControlVector | None, scale: float = 1.0, il_start: int = -1, il_end: int = -1
+    ) -> None:
+        """Add a control vector to the outputs of layers il_start to il_end, both included; None: none.
+
+        Negative bounds: from layer 1, to the last.
+        """
+        first = max(il_start, 1)
+        last = self._model.hparams.n_layer - 1 if il_end < 0 else il_end
+        layers: list[tuple[int, tuple[str, ...]]] = []
+        self._cvec_infos.clear()
+        for il, direction in sorted(vector.directions.items()) if vector is not None else ():
+            if first <= il <= last:
+                name = f"cvec{id(vector)}:{scale!r}:{il}"
+                self._extra_weights[name] = np.ascontiguousarray(direction * np.float32(scale))
+                self._cvec_infos[name] = WeightInfo((len(direction),), self._model.weight_infos["output_norm.weight"].quant)
+                layers.append((il, (name,)))
+        self._cvec = tuple(layers)
+        self._topology_cache = None
+
+    def adapters_signature(self) -> str:
+        """A text that differs where active adapters make other numbers."""
+        loras = sorted(f"{a.path.name}*{s!r}" for a, s in self._loras.items() if s != 0.0)
+        return ";".join([*loras, *(name for _, names in self._cvec for name in names)])
+
+    def _topology(self, embd_input: bool) -> Topology:
+        cached = self._topology_cache
+        if cached is not None and cached.embd_input == embd_input:
+            return cached
+        pairs: dict[str, list[LoraPair]] = {}
+        for adapter, scale in self._loras.items():
+            for base, (a, b, rank) in adapter.pairs.items():
+                effective = scale * adapter.alpha / rank if adapter.alpha else scale
+                pairs.setdefault(base, []).append(LoraPair(a, b, effective))
+        self._topology_cache = Topology(
+            graph_type=self._kind.graph_type,
+            embd_input=embd_input,
+            want_embd=self._embeddings,
+            lora=tuple((base, tuple(p)) for base, p in sorted(pairs.items())),
+            cvec=self._cvec,
+            causal=self._causal,
+        )
+        return self._topology_cache
+
+    def _builder(self, topology: Topology) -> GraphBuilder:
+        infos = dict(self._model.weight_infos)
+        for adapter in self._loras:
+            infos.update(adapter.infos)
+        infos.update(self._cvec_infos)
+        arch = self._model.arch
+        factors = {layer.il: layer.factors for layer in arch.memory_spec()}
+        memory = self._memory
+        assert memory is not None
+        return GraphBuilder(
+            infos, arch.hparams.n_embd, topology, memory.cache_of, self._kind.name, lambda il: factors.get(il, "")
+        )
+
+    def graph_text(self) -> str:
+        """The graph of the next decode of tokens, as canonical text."""
+        return graph_text(self._model.arch.build(self._builder(self._topology(embd_input=False))))
+
+    def _plan(self, topology: Topology) -> Program:
+        plan = self._plans.get(topology)
+        if plan is None:
+            memory = self._memory
+            assert memory is not None
+
+            def layout(cache: int, il: int) -> CacheLayout:
+                k_off, v_off = memory.kv_offsets(il)
+                return CacheLayout(k_off, v_off, self._params.quant_k, self._params.quant_v)
+
+            result = self._model.arch.build(self._builder(topology))
+            plan = Lowering(result, self._weight, layout, self._n_ubatch, self._n_ctx).lower()
+            self._plans[topology] = plan
+        n_threads = max(self._n_threads, self._n_threads_batch)
+        try:
+            if self._arena.nbytes < plan.arena_bytes:
+                self._arena = LargeBuffer(plan.arena_bytes)
+            if self._work.nbytes < work_bytes(plan, n_threads):
+                self._work = LargeBuffer(work_bytes(plan, n_threads))
+        except MemoryError:
+            raise OutOfMemoryError(plan.arena_bytes, "the compute buffers") from None
+        return plan
+
+    def _weight(self, name: str) -> Weight:
+        extra = self._extra_weights.get(name)
+        return self._model.weight(name) if extra is None else extra
+
+    # -- decode ------------------------------------------------------------------------------------------------------
+
+    def decode(self, batch: Batch) -> DecodeStatus:
+        """Compute a batch and keep its cells.
+
+        Returns:
+            OK, or ABORTED where the abort flag or callback asked for it: the memory is then what it was before.
+
+        Raises:
+            BatchError: something inconsistent in the batch.
+            ContextFullError: no room for it.
+            KernelStatusError: logits that are not finite.
+            In each case the memory is what it was before.
+        """
+        memory = self._memory
+        if memory is None:
+            raise UnsupportedCallError("decode", f"{self._kind.name} without a memory")
+        if batch.n_tokens > self._params.n_batch:
+            raise BatchError(f"{batch.n_tokens} tokens in a batch, n_batch is {self._params.n_batch}")
+        if not self._kind.keeps_memory:
+            memory.clear()
+        pos = check_batch(batch, memory, self._n_ctx, self._params.n_seq_max, self._model.hparams)
+        self._start_outputs(batch)
+        timer = PerfTimer(self._perf, batch.n_tokens)
+        topology = self._topology(batch.tokens is None)
+        plan = self._plan(topology)
+        tx = memory.begin()
+        try:
+            placed = [(ubatch, tx.place(ubatch)) for ubatch in split_simple(batch, pos, self._n_ubatch)]
+            row = 0
+            for ubatch, places in placed:
+                status = self._run(plan, ubatch, places, row)
+                if status == STATUS_ABORTED:
+                    tx.rollback()
+                    self._n_outputs = 0
+                    return DecodeStatus.ABORTED
+                row += len(ubatch.out_ids)
+        except BaseException:
+            tx.rollback()
+            self._n_outputs = 0
+            raise
+        finally:
+            self._binding.release()
+        tx.commit()
+        self._n_outputs = row
+        timer.stop()
+        return DecodeStatus.OK
+
+    def encode(self, batch: Batch) -> DecodeStatus:
+        """Compute a batch without keeping its cells. Raises: UnsupportedCallError: on a decoder's context."""
+        raise UnsupportedCallError("encode", self._kind.name)
+
+    def _start_outputs(self, batch: Batch) -> None:
+        n_out = int(batch.logits.sum())
+        n_vocab, n_embd = self._model.hparams.n_vocab, self._model.hparams.n_embd
+        self._n_outputs = 0
+        kept = self._logits
+        if kept is None or len(kept) < n_out or (kept.nbytes > KEEP_LOGITS_BYTES and len(kept) > 2 * n_out):
+            self._logits = None
+            try:
+                self._logits = np.empty((max(n_out, 1), n_vocab), dtype=np.float32)
+            except MemoryError:
+                raise OutOfMemoryError(4 * n_out * n_vocab, f"the logits of {n_out} tokens") from None
+        if self._embeddings and (self._embd is None or len(self._embd) < n_out):
+            self._embd = np.empty((max(n_out, 1), n_embd), dtype=np.float32)
+        if batch.n_tokens == 1:
+            self._output_of = np.full(1, n_out - 1, dtype=np.int32)
+        else:
+            self._output_of = np.where(batch.logits, np.cumsum(batch.logits) - 1, -1).astype(np.int32)
+
+    def _run(self, plan: Program, ubatch: UBatch, places: tuple[Placement, ...], row: int) -> int:
+        hp = self._model.hparams
+        binding, n_out = self._binding, len(ubatch.out_ids)
+        binding.bind(
+            ubatch.n_tokens, n_out, ubatch.tokens, ubatch.embd, hp.n_embd, ubatch.pos, ubatch.out_ids, self._logits,
+            hp.n_vocab, row, self._embd if self._embeddings else None, hp.n_embd,
+        )  # fmt: skip
+        for i, place in enumerate(places):
+            binding.bind_cache(i, place.pages, place.cells, place.runs, place.segments, len(place.segments))
+        pool, n_threads = self._pool(ubatch.n_tokens)
+        status = binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, self._abort_callback)
+        if status == STATUS_OK and n_out and not self._is_finite(row, n_out):
+            status = binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, None, True)
+            node = plan.names[binding.failed_stage] if binding.failed_stage >= 0 else "result_output"
+            raise KernelStatusError("values that are not finite", "decode", node)
+        if status not in (STATUS_OK, STATUS_ABORTED, STATUS_NOT_FINITE):
+            raise KernelStatusError(f"status {status}", "decode")
+        return status
+
+    def _is_finite(self, row: int, n_out: int) -> bool:
+        """Whether logits are finite: a sum over each row is, unless a value is not (or it overflows: then look)."""
+        assert self._logits is not None
+        rows = self._logits[row : row + n_out]
+        total = float(rows.sum())
+        return bool(np.isfinite(total)) or bool(np.isfinite(rows).all())
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def get_logits(self) -> F32Logits:
+        """Logits of all outputs, in the batch's order: f32[n_outputs, n_vocab], valid until the next decode."""
+        if self._logits is None or not self._n_outputs:
+            return np.zeros((0, self._model.hparams.n_vocab), dtype=np.float32)
+        return self._logits[: self._n_outputs]
+
+    def get_logits_ith(self, i: int) -> F32Array:
+        """Logits of the i-th token of the batch, or counted from the last output for negative i: f32[n_vocab].
+
+        Raises: BatchError: that token's logits were not asked for.
+        """
+        return self.get_logits()[self._output_row(i)]
+
+    def get_embeddings(self) -> F32Array:
+        """Hidden rows of all outputs: f32[n_outputs, n_embd]. Raises: UnsupportedCallError: not asked for."""
+        if not self._embeddings or self._embd is None:
+            raise UnsupportedCallError("get_embeddings", "a context made without embeddings=True")
+        return self._embd[: self._n_outputs]
+
+    def get_embeddings_ith(self, i: int) -> F32Array:
+        """The hidden row of the i-th token, or from the last output for negative i: f32[n_embd]."""
+        return self.get_embeddings()[self._output_row(i)]
+
+    def get_embeddings_seq(self, seq_id: int) -> F32Array:
+        """The pooled row of a sequence. Raises: UnsupportedCallError: on a context without pooling."""
+        raise UnsupportedCallError("get_embeddings_seq", f"{self._kind.name} with pooling 'none'")
+
+    def _output_row(self, i: int) -> int:
+        if i < 0:
+            row = self._n_outputs + i
+        else:
+            row = int(self._output_of[i]) if i < len(self._output_of) else -1
+        if not 0 <= row < self._n_outputs:
+            raise BatchError(f"no output for token {i}: {self._n_outputs} of the last batch were asked for")
+        return row
+
+    # -- counters ----------------------------------------------------------------------------------------------------
+
+    def perf_get_data(self) -> PerfData:
+        """A copy of the counters."""
+        return self._perf.copy()
+
+    def perf_reset(self) -> None:
+        """Set the counters to zero."""
+        self._perf.reset()
+
+    def stage_ns(self) -> dict[str, tuple[int, int, int]]:
+        """For profiles: nanoseconds in row work, products and attention, of each compiled plan."""
+        return {str(i): plan.stage_ns for i, plan in enumerate(self._plans.values())}
+
+    def close(self) -> None:
+        """Let go of memory and threads."""
+        self._binding.release()
+        self._plans.clear()
+        self._own_pool = None
+        self._pools = None
+        if self._memory is not None:
+            self._memory.clear()
+        self._memory = None
+        self._logits = self._embd = None

@@ -1,0 +1,123 @@
+"""The operations of the graph as functions: they check shapes and make a tensor.
+
+Whatever needs to know the context or the memory is not here but on `GraphI`.
+"""
+
+from __future__ import annotations
+
+from engine.graph.tensor import Dim, Op, RopeSpec, Symbol, Tensor
+
+ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus", "exp")
+
+
+def _same(a: Tensor, b: Tensor, what: str) -> None:
+    if a.shape[0] != b.shape[0] or a.n_row != b.n_row:
+        raise ValueError(f"{what}: shapes {a.shape} and {b.shape} differ")
+
+
+def get_rows(weight: Tensor, ids: Tensor) -> Tensor:
+    """Rows of an embedding matrix: weight [n, n_embd], ids i32[rows] -> f32[rows, n_embd]."""
+    return Tensor(Op.GET_ROWS, (ids.shape[0], weight.shape[1]), (weight, ids))
+
+
+def gather(x: Tensor, ids: Tensor) -> Tensor:
+    """Rows of an activation: x f32[n_tokens, ...], ids i32[n_outputs] -> f32[n_outputs, ...]."""
+    return Tensor(Op.GATHER, (ids.shape[0], *x.shape[1:]), (x, ids))
+
+
+def mul_mat(weight: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x f32[rows, n_in] times weight [n_out, n_in] transposed, plus bias f32[n_out] -> f32[rows, n_out]."""
+    n_out, n_in = weight.shape
+    if x.n_row != n_in:
+        raise ValueError(f"mul_mat: {weight.name} takes rows of {n_in}, got {x.n_row}")
+    if bias is not None and bias.shape != (n_out,):
+        raise ValueError(f"mul_mat: bias {bias.name} has shape {bias.shape}, expected {(n_out,)}")
+    return Tensor(Op.MUL_MAT, (x.shape[0], n_out), (weight, x) if bias is None else (weight, x, bias))
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """x + y; y has x's shape, or is a weight vector added to every row."""
+    if y.op is not Op.WEIGHT:
+        _same(x, y, "add")
+    elif y.shape != (x.n_row,):
+        raise ValueError(f"add: {y.name} has shape {y.shape}, rows have {x.n_row}")
+    return Tensor(Op.ADD, x.shape, (x, y))
+
+
+def mul(x: Tensor, y: Tensor) -> Tensor:
+    """x * y value by value; y has x's shape, or is a weight vector."""
+    if y.op is not Op.WEIGHT:
+        _same(x, y, "mul")
+    elif y.shape != (x.n_row,):
+        raise ValueError(f"mul: {y.name} has shape {y.shape}, rows have {x.n_row}")
+    return Tensor(Op.MUL, x.shape, (x, y))
+
+
+def scale(x: Tensor, factor: float) -> Tensor:
+    """x * factor."""
+    return x if factor == 1.0 else Tensor(Op.SCALE, x.shape, (x,), {"factor": float(factor)})
+
+
+def unary(x: Tensor, activation: str) -> Tensor:
+    """activation(x), one of `ACTIVATIONS`."""
+    assert activation in ACTIVATIONS, activation
+    return Tensor(Op.UNARY, x.shape, (x,), {"activation": activation})
+
+
+def glu(gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    """activation(gate) * up. Source: arXiv:2002.05202."""
+    assert activation in ACTIVATIONS, activation
+    _same(gate, up, "glu")
+    return Tensor(Op.GLU, gate.shape, (gate, up), {"activation": activation})
+
+
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis. Source: arXiv:1910.07467."""
+    if weight is not None and weight.shape != (x.shape[-1],):
+        raise ValueError(f"rms_norm: {weight.name} has shape {weight.shape}, the last axis has {x.shape[-1]}")
+    return Tensor(Op.RMS_NORM, x.shape, (x,) if weight is None else (x, weight), {"eps": float(eps)})
+
+
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis. Source: arXiv:1607.06450."""
+    if weight is None and bias is not None:
+        raise ValueError("layer_norm: a bias needs a weight")
+    src = tuple(t for t in (x, weight, bias) if t is not None)
+    return Tensor(Op.LAYER_NORM, x.shape, src, {"eps": float(eps)})
+
+
+def softcap(x: Tensor, cap: float) -> Tensor:
+    """cap * tanh(x / cap)."""
+    return Tensor(Op.SOFTCAP, x.shape, (x,), {"cap": float(cap)})
+
+
+def rope(x: Tensor, pos: Tensor, spec: RopeSpec, factors: Tensor | None = None) -> Tensor:
+    """Rotate the heads of x f32[rows, n_head, d] by their positions i32[rows]; factors f32[n_rot / 2] divide freqs."""
+    if spec.kind == "none":
+        return x
+    if len(x.shape) != 3 or not isinstance(x.shape[2], int) or spec.n_rot > x.shape[2] or spec.n_rot % 2:
+        raise ValueError(f"rope: n_rot {spec.n_rot} does not fit heads of shape {x.shape}")
+    return Tensor(Op.ROPE, x.shape, (x, pos) if factors is None else (x, pos, factors), {"rope": spec})
+
+
+def columns(x: Tensor, first: int, count: int) -> Tensor:
+    """Columns [first, first + count) of every row of x f32[rows, n], without a copy."""
+    if first < 0 or first + count > x.n_row:
+        raise ValueError(f"columns: [{first}, {first + count}) of rows of {x.n_row}")
+    return Tensor(Op.COLUMNS, (x.shape[0], count), (x,), {"first": first})
+
+
+def reshape(x: Tensor, *row: int) -> Tensor:
+    """The same values with rows of shape `row`."""
+    shape: tuple[Dim, ...] = (x.shape[0], *row)
+    made = Tensor(Op.RESHAPE, shape, (x,))
+    if made.n_row != x.n_row:
+        raise ValueError(f"reshape: rows of {x.n_row} to {row}")
+    return made
+
+
+def weight_rows(x: Tensor) -> Symbol:
+    """The symbol of x's first axis."""
+    first = x.shape[0]
+    assert isinstance(first, Symbol)
+    return first

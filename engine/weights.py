@@ -1,0 +1,111 @@
+"""Weights in memory: matrices packed into row panels, vectors as f32, the rest as it lies in the file.
+
+Stands between the GGUF reader and the graph's weights. Everything the architecture names is checked against the file
+before any memory is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cext.threadpool import ThreadPool
+from cext.weights import LargeBuffer, PackedWeight, weight_bytes
+from engine.backend.cpu.lower import MappedWeight, Weight
+from engine.errors import OutOfMemoryError, TensorMissingError, TensorShapeError, UnsupportedQuantError
+from engine.gguf import dequantize
+
+if TYPE_CHECKING:
+    from engine.arch.base import TensorSpec
+    from engine.gguf import GGUFFile, TensorInfo
+
+Progress = Callable[[float], None]
+"""Called with the share done, 0 to 1."""
+
+
+def check_tensors(gguf: GGUFFile, specs: Iterable[TensorSpec]) -> dict[str, TensorInfo]:
+    """The file's tensors that the architecture names, checked.
+
+    Raises: TensorMissingError, TensorShapeError.
+    """
+    found = {}
+    for spec in specs:
+        info = gguf.tensors.get(spec.name)
+        if info is None:
+            if spec.required:
+                raise TensorMissingError(spec.name, gguf.path)
+            continue
+        if info.shape != spec.shape:
+            raise TensorShapeError(spec.name, spec.shape, info.shape, gguf.path)
+        found[spec.name] = info
+    return found
+
+
+class WeightStore:
+    """The weights of one file.
+
+    Args:
+        gguf: the open file; it must stay open as long as the store is used.
+        tensors: what to load, by name.
+        pool: its threads share the packing.
+        mapped: names of matrices of which only rows are looked up: they stay in the file.
+        progress: told the share done.
+
+    Attributes:
+        packed_bytes: memory of all packed matrices.
+
+    Raises: UnsupportedQuantError, OutOfMemoryError.
+    """
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        tensors: Mapping[str, TensorInfo],
+        pool: ThreadPool,
+        mapped: frozenset[str] = frozenset(),
+        progress: Progress | None = None,
+    ) -> None:
+        self._weights: dict[str, Weight] = {}
+        matrices = {n: t for n, t in tensors.items() if len(t.shape) == 2 and n not in mapped}
+        places: dict[str, int] = {}
+        total = 0
+        for name, info in matrices.items():
+            n_bytes = weight_bytes(int(info.type), *info.shape)
+            if n_bytes < 0:
+                raise UnsupportedQuantError(info.type.name, name, gguf.path)
+            places[name] = total
+            total += (n_bytes + 63) & ~63
+        self.packed_bytes = total
+        try:
+            buffer = LargeBuffer(total)
+        except MemoryError:
+            raise OutOfMemoryError(total, "the weights") from None
+        done = 0
+        n_file_bytes = max(1, sum(t.nbytes for t in matrices.values()))
+        for name, info in tensors.items():
+            if name in mapped:
+                self._weights[name] = MappedWeight(info.type, info.shape[0], info.shape[1], gguf.tensor_data(name))
+            elif name in matrices:
+                weight = PackedWeight(name, int(info.type), info.shape[0], info.shape[1], buffer, places[name])
+                weight.pack(gguf.tensor_data(name), pool)
+                gguf.release(name)
+                self._weights[name] = weight
+                done += info.nbytes
+                if progress is not None:
+                    progress(done / n_file_bytes)
+            else:
+                values = dequantize(info.type, gguf.tensor_data(name), info.shape)
+                self._weights[name] = np.ascontiguousarray(values.reshape(-1), dtype=np.float32)
+
+    def __getitem__(self, name: str) -> Weight:
+        """The weight of that name. Raises: TensorMissingError."""
+        try:
+            return self._weights[name]
+        except KeyError:
+            raise TensorMissingError(name) from None
+
+    def get(self, name: str) -> Weight | None:
+        """The weight of that name, or None."""
+        return self._weights.get(name)
