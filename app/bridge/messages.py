@@ -54,3 +54,19 @@ class ModelEntry:
     problem: str = ""
     note: str = ""
     origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen; the meaning of each is the engine's `SamplerParams`.
+
+    Attributes:
+        seed: None draws one.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    seed: int | None = None
