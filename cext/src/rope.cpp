@@ -1,0 +1,65 @@
+// Rotation tables. Every frequency and angle is kept in double, so that position 1,000,000 is as exact as position 1.
+#include "rope.h"
+
+#include <cmath>
+
+namespace cext {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+constexpr int kMaxPairs = 1024;
+
+// The dimension at which a wave makes `n_turns` turns within the training context (YaRN).
+float corr_dim(const RopeParams* p, float n_turns) {
+  const double turns = p->n_ctx_orig / (n_turns * 2.0 * kPi);
+  return (float)(p->n_rot * std::log(turns) / (2.0 * std::log((double)p->freq_base)));
+}
+
+// Angle per position of each pair of dimensions, scaling, YaRN and factors applied: f64[n_rot / 2].
+void frequencies(const RopeParams* p, double* freq) {
+  const double step = std::pow((double)p->freq_base, -2.0 / p->n_rot);
+  float low = 0.0f, high = 0.0f;
+  if (p->ext_factor != 0.0f) {
+    low = std::fmax(0.0f, std::floor(corr_dim(p, p->beta_fast)));
+    high = std::fmin((float)(p->n_rot - 1), std::ceil(corr_dim(p, p->beta_slow)));
+  }
+  double power = 1.0;
+  for (int i = 0; i < p->n_rot / 2; ++i, power *= step) {
+    const double extrapolated = p->freq_factors ? power / p->freq_factors[i] : power;
+    const double interpolated = extrapolated * p->freq_scale;
+    double mix = 0.0;
+    if (p->ext_factor != 0.0f) {
+      const double ramp = (i - (double)low) / std::fmax(0.001f, high - low);
+      mix = (1.0 - std::fmin(1.0, std::fmax(0.0, ramp))) * p->ext_factor;
+    }
+    freq[i] = interpolated * (1.0 - mix) + extrapolated * mix;
+  }
+}
+
+void fill_table(const double* freq, int n_pairs, int32_t pos, double magnitude, float* table) {
+  for (int i = 0; i < n_pairs; ++i) {
+    const double theta = pos * freq[i];
+    table[i] = (float)(std::cos(theta) * magnitude);
+    table[n_pairs + i] = (float)(std::sin(theta) * magnitude);
+  }
+}
+
+}  // namespace
+
+void rope_tables(const RopeParams* p, const int32_t* pos, int64_t n, float* tables) {
+  if (p->kind == ROPE_NONE || p->n_rot <= 0 || p->n_rot > 2 * kMaxPairs) return;
+  double freq[kMaxPairs];
+  frequencies(p, freq);
+  double magnitude = p->attn_factor;
+  if (p->ext_factor != 0.0f) magnitude *= 1.0 + 0.1 * std::log(1.0 / p->freq_scale);
+  for (int64_t i = 0; i < n; ++i) fill_table(freq, p->n_rot / 2, pos[i], magnitude, tables + i * p->n_rot);
+}
+
+void rope_delta_table(const RopeParams* p, int32_t delta, float* table) {
+  if (p->kind == ROPE_NONE || p->n_rot <= 0 || p->n_rot > 2 * kMaxPairs) return;
+  double freq[kMaxPairs];
+  frequencies(p, freq);
+  fill_table(freq, p->n_rot / 2, delta, 1.0, table);
+}
+
+}  // namespace cext

@@ -1,0 +1,89 @@
+// Vectors of 16 floats in AVX-512. The same names as simd_scalar.h, which says what each does.
+#pragma once
+#include <immintrin.h>
+
+#if defined(__GNUC__) && !defined(__clang__)
+// WORKAROUND(gcc 12, bug 105593): its own intrinsics warn wherever they are inlined; remove when gcc 13 is the oldest.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#include <cstdint>
+
+namespace cext {
+namespace {
+
+constexpr int VF_W = 16;
+constexpr int VF_REGS = 32;
+using VF = __m512;
+using VM = __mmask16;
+
+inline __mmask16 vf_first(int64_t n) { return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1u); }
+
+inline VF vf_set1(float x) { return _mm512_set1_ps(x); }
+inline VF vf_zero() { return _mm512_setzero_ps(); }
+inline VF vf_load(const float* p) { return _mm512_loadu_ps(p); }
+inline VF vf_load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(vf_first(n), p); }
+inline void vf_store(float* p, VF a) { _mm512_storeu_ps(p, a); }
+inline void vf_store_n(float* p, VF a, int64_t n) { _mm512_mask_storeu_ps(p, vf_first(n), a); }
+inline VF vf_load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline VF vf_load_bf16(const uint16_t* p) {
+  const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+inline VF vf_load_i8(const int8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline void vf_store_f16(uint16_t* p, VF a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+// NUMERICS: in integers, since the bf16 instruction flushes denormals and the scalar reference does not.
+inline void vf_store_bf16(uint16_t* p, VF a) {
+  const __m512i bits = _mm512_castps_si512(a);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const __mmask16 nan = _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+  const __m512i h = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(h));
+}
+inline VF vf_add(VF a, VF b) { return _mm512_add_ps(a, b); }
+inline VF vf_sub(VF a, VF b) { return _mm512_sub_ps(a, b); }
+inline VF vf_mul(VF a, VF b) { return _mm512_mul_ps(a, b); }
+inline VF vf_div(VF a, VF b) { return _mm512_div_ps(a, b); }
+inline VF vf_fma(VF a, VF b, VF c) { return _mm512_fmadd_ps(a, b, c); }
+inline VF vf_fnma(VF a, VF b, VF c) { return _mm512_fnmadd_ps(a, b, c); }
+inline VF vf_min(VF a, VF b) { return _mm512_min_ps(a, b); }
+inline VF vf_max(VF a, VF b) { return _mm512_max_ps(a, b); }
+inline VF vf_sqrt(VF a) { return _mm512_sqrt_ps(a); }
+inline VF vf_abs(VF a) { return _mm512_abs_ps(a); }
+inline VF vf_neg(VF a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+inline VF vf_round(VF a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline VF vf_scale2(VF a, VF n) { return _mm512_scalef_ps(a, n); }
+inline VM vf_lt(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+inline VM vf_eq(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+inline VF vf_select(VM m, VF yes, VF no) { return _mm512_mask_blend_ps(m, no, yes); }
+inline VM vf_within(int32_t x, const int32_t* lo, const int32_t* hi) {
+  const __m512i v = _mm512_set1_epi32(x);
+  return _mm512_cmple_epi32_mask(_mm512_loadu_si512(lo), v) & _mm512_cmple_epi32_mask(v, _mm512_loadu_si512(hi));
+}
+inline VM vf_inside(const int32_t* x, int32_t lo, int32_t hi) {
+  const __m512i v = _mm512_loadu_si512(x);
+  return _mm512_cmple_epi32_mask(_mm512_set1_epi32(lo), v) & _mm512_cmple_epi32_mask(v, _mm512_set1_epi32(hi));
+}
+inline VF vf_from_i32(const int32_t* p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
+inline float vf_hsum(VF a) { return _mm512_reduce_add_ps(a); }
+inline float vf_hmax(VF a) { return _mm512_reduce_max_ps(a); }
+inline VF vf_swap_pairs(VF a) { return _mm512_permute_ps(a, 0xb1); }
+inline VF vf_load_twice(const float* p) {
+  const __m512i index = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+  return _mm512_permutexvar_ps(index, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+}
+inline VF vf_negate_even(VF a) {
+  return _mm512_xor_ps(a, _mm512_castsi512_ps(_mm512_set1_epi64((long long)0x0000000080000000ull)));
+}
+
+}  // namespace
+}  // namespace cext

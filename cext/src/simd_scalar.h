@@ -1,0 +1,83 @@
+// Vectors of 4 floats in plain C: the reference for simd_avx2.h and simd_avx512.h, which define the same names.
+// VF holds VF_W floats, VM a truth per lane. Include inside no namespace; everything is local to the file.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "half.h"
+
+namespace cext {
+namespace {
+
+constexpr int VF_W = 4;
+constexpr int VF_REGS = 16;  // registers to plan for
+struct VF { float v[VF_W]; };
+struct VM { bool v[VF_W]; };
+
+#define CEXT_LANES(expr) \
+  VF r;                  \
+  for (int i = 0; i < VF_W; ++i) r.v[i] = (expr); \
+  return r
+#define CEXT_MASK(expr) \
+  VM r;                 \
+  for (int i = 0; i < VF_W; ++i) r.v[i] = (expr); \
+  return r
+
+inline VF vf_set1(float x) { CEXT_LANES(x); }
+inline VF vf_zero() { return vf_set1(0.0f); }
+inline VF vf_load(const float* p) { CEXT_LANES(p[i]); }
+inline VF vf_load_n(const float* p, int64_t n) { CEXT_LANES(i < n ? p[i] : 0.0f); }
+inline void vf_store(float* p, VF a) { std::memcpy(p, a.v, sizeof a.v); }
+inline void vf_store_n(float* p, VF a, int64_t n) {
+  for (int i = 0; i < VF_W && i < n; ++i) p[i] = a.v[i];
+}
+inline VF vf_load_f16(const uint16_t* p) { CEXT_LANES(f16_to_f32(p[i])); }
+inline VF vf_load_bf16(const uint16_t* p) { CEXT_LANES(bf16_to_f32(p[i])); }
+inline VF vf_load_i8(const int8_t* p) { CEXT_LANES((float)p[i]); }
+inline void vf_store_f16(uint16_t* p, VF a) {
+  for (int i = 0; i < VF_W; ++i) p[i] = f32_to_f16(a.v[i]);
+}
+inline void vf_store_bf16(uint16_t* p, VF a) {
+  for (int i = 0; i < VF_W; ++i) p[i] = f32_to_bf16(a.v[i]);
+}
+inline VF vf_add(VF a, VF b) { CEXT_LANES(a.v[i] + b.v[i]); }
+inline VF vf_sub(VF a, VF b) { CEXT_LANES(a.v[i] - b.v[i]); }
+inline VF vf_mul(VF a, VF b) { CEXT_LANES(a.v[i] * b.v[i]); }
+inline VF vf_div(VF a, VF b) { CEXT_LANES(a.v[i] / b.v[i]); }
+inline VF vf_fma(VF a, VF b, VF c) { CEXT_LANES(a.v[i] * b.v[i] + c.v[i]); }   // a * b + c
+inline VF vf_fnma(VF a, VF b, VF c) { CEXT_LANES(c.v[i] - a.v[i] * b.v[i]); }  // c - a * b
+inline VF vf_min(VF a, VF b) { CEXT_LANES(a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }  // b where either is NaN
+inline VF vf_max(VF a, VF b) { CEXT_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }  // b where either is NaN
+inline VF vf_sqrt(VF a) { CEXT_LANES(std::sqrt(a.v[i])); }
+inline VF vf_abs(VF a) { CEXT_LANES(std::fabs(a.v[i])); }
+inline VF vf_neg(VF a) { CEXT_LANES(-a.v[i]); }
+inline VF vf_round(VF a) { CEXT_LANES(std::nearbyint(a.v[i])); }  // to nearest even
+// a * 2^n, n whole; too small gives 0 or a denormal, too large infinity.
+inline VF vf_scale2(VF a, VF n) { CEXT_LANES(a.v[i] == a.v[i] ? std::ldexp(a.v[i], (int)n.v[i]) : a.v[i]); }
+inline VM vf_lt(VF a, VF b) { CEXT_MASK(a.v[i] < b.v[i]); }
+inline VM vf_eq(VF a, VF b) { CEXT_MASK(a.v[i] == b.v[i]); }
+inline VF vf_select(VM m, VF yes, VF no) { CEXT_LANES(m.v[i] ? yes.v[i] : no.v[i]); }
+// Lanes whose range [lo[i], hi[i]] holds x.
+inline VM vf_within(int32_t x, const int32_t* lo, const int32_t* hi) { CEXT_MASK(lo[i] <= x && x <= hi[i]); }
+// Lanes whose x[i] lies in [lo, hi].
+inline VM vf_inside(const int32_t* x, int32_t lo, int32_t hi) { CEXT_MASK(lo <= x[i] && x[i] <= hi); }
+inline VF vf_from_i32(const int32_t* p) { CEXT_LANES((float)p[i]); }
+inline float vf_hsum(VF a) { return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]); }
+inline float vf_hmax(VF a) {
+  float m = a.v[0];
+  for (int i = 1; i < VF_W; ++i) m = a.v[i] > m ? a.v[i] : m;
+  return m;
+}
+// (x0 x1 x2 x3 ..) -> (x1 x0 x3 x2 ..)
+inline VF vf_swap_pairs(VF a) { CEXT_LANES(a.v[i ^ 1]); }
+// Half a vector's worth at p, each twice: (p0 p0 p1 p1 ..)
+inline VF vf_load_twice(const float* p) { CEXT_LANES(p[i / 2]); }
+// -x in even lanes, x in odd lanes
+inline VF vf_negate_even(VF a) { CEXT_LANES(i % 2 ? a.v[i] : -a.v[i]); }
+
+#undef CEXT_LANES
+#undef CEXT_MASK
+
+}  // namespace
+}  // namespace cext
