@@ -26,10 +26,12 @@ DEFAULT_ALIGNMENT = 32
 MAX_KEYS = 65_536
 MAX_TENSORS = 65_536
 MAX_KEY_BYTES = 65_535
+MAX_STRING_BYTES = 1 << 26
+MAX_ITEMS = 1 << 24
 MAX_DIMS = 4
 MAX_ALIGNMENT = 1 << 20
-"""Limits. Source: GGUF specification (version, alignment, key length, dims); the two counts are ours, far above any
-model's, and keep a hostile header's Python objects small."""
+"""Limits. Source: GGUF specification (key length, dims). The others are ours, far above any model's: they keep what a
+hostile header can make of a large (or sparse) file small."""
 
 _KEY_VALUE_MIN_BYTES = 8 + 1 + 4 + 1
 _TENSOR_MIN_BYTES = 8 + 1 + 4 + 8 + 4 + 8
@@ -138,8 +140,11 @@ class _Cursor:
         return count
 
     def raw_string(self, field: str) -> bytes:
+        at = self.position
         length = self.u64(f"length of {field}")
         start = self.take(length, field)
+        if length > MAX_STRING_BYTES:
+            self.fail(f"length of {field}", at, f"{length:,} bytes, at most {MAX_STRING_BYTES:,} are read")
         return bytes(self.view[start : start + length])
 
     def key(self, field: str) -> str:
@@ -209,7 +214,7 @@ def _read_array(cursor: _Cursor, field: str) -> GGUFValue:
         cursor.fail(f"item type of {field}", at, "arrays of arrays are not supported")
     is_string = item_type is ValueType.STRING
     item_bytes = 8 if is_string else SCALAR_DTYPES[item_type].itemsize
-    n_items = cursor.count(f"length of {field}", item_bytes, cursor.size)
+    n_items = cursor.count(f"length of {field}", item_bytes, MAX_ITEMS)
     if is_string:
         return _read_strings(cursor, field, n_items)
     dtype = SCALAR_DTYPES[item_type]
