@@ -82,7 +82,13 @@ class BuildCore(build_ext):
         folder.mkdir(parents=True, exist_ok=True)
         sources = [s for s in sorted(SRC.glob("*.cpp")) if X86 or isa_of(s) is None]
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return list(pool.map(lambda source: self._compile_one(source, folder), sources))
+            objects = list(pool.map(lambda source: self._compile_one(source, folder), sources))
+        if MSVC:
+            return objects
+        archive = folder / "libcext.a"  # so that each extension links only what it calls
+        archive.unlink(missing_ok=True)
+        subprocess.run([*os.environ.get("AR", "ar").split(), "rcs", str(archive), *objects], check=True)
+        return [str(archive)]
 
     def _compile_one(self, source: Path, folder: Path) -> str:
         target = folder / (source.stem + (".obj" if MSVC else ".o"))

@@ -442,7 +442,10 @@ cdef class Binding:
         self.c.n_threads = n_threads
         self.poll = poll
         self.poll_error = None
-        self.c.poll = call_poll if poll is not None else NULL
+        if poll is not None:
+            self.c.poll = call_poll
+        else:
+            self.c.poll = NULL
         self.c.poll_arg = <void*>self
         cdef uint8_t* shared = work.ptr
         cdef uint8_t* scratch = work.ptr + program.c.shared_bytes

@@ -79,16 +79,16 @@ struct MappedRows {
 };
 
 struct Stage {
-  enum Kind : int32_t { ROWS = 0, MATMUL = 1, ATTN = 2 } kind;
-  int32_t rows_are_outputs;  // rows: n_outputs, else n_tokens
-  int32_t name;              // index of the node's name, for error messages
+  enum Kind : int32_t { ROWS = 0, MATMUL = 1, ATTN = 2 } kind = ROWS;
+  int32_t rows_are_outputs = 0;  // rows: n_outputs, else n_tokens
+  int32_t name = 0;              // index of the node's name, for error messages
   std::vector<RowOp> ops;           // ROWS
   std::vector<MatmulItem> items;    // MATMUL
-  Operand x;                        // MATMUL: f32 rows or the 8-bit form; ATTN: q
-  Operand out;                      // ATTN
-  int32_t is_q8;
-  int32_t glu;                      // MATMUL: UnaryOp of act(items[0]) * items[1] into items[0].out, or -1
-  int32_t attn;                     // ATTN: index of its parameters
+  Operand x{};                      // MATMUL: f32 rows or the 8-bit form; ATTN: q
+  Operand out{};                    // ATTN
+  int32_t is_q8 = 0;
+  int32_t glu = -1;                 // MATMUL: UnaryOp of act(items[0]) * items[1] into items[0].out, or -1
+  int32_t attn = -1;                // ATTN: index of its parameters
 };
 
 // One cache's cells for a micro batch.

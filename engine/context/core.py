@@ -7,7 +7,9 @@ abort the memory is what it was before the call.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ from engine.errors import (
     BatchError, KernelStatusError, OutOfMemoryError, ParamError, UnsupportedCallError,
 )  # fmt: skip
 from engine.graph.result import graph_text
-from engine.perf import PerfData, PerfTimer
+from engine.perf import PerfData
 from engine.types import F32Array, F32Logits, I32Array
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class Context(StateMixin):
         self._embd: F32Array | None = None
         self._n_outputs = 0
         self._output_of: I32Array = np.zeros(0, dtype=np.int32)
-        self._perf = PerfData(t_load_ms=model.load_ms)
+        self._perf = PerfData(load_ms=model.load_ms)
 
     # -- sizes -------------------------------------------------------------------------------------------------------
 
@@ -341,7 +343,7 @@ class Context(StateMixin):
             memory.clear()
         pos = check_batch(batch, memory, self._n_ctx, self._params.n_seq_max, self._model.hparams)
         self._start_outputs(batch)
-        timer = PerfTimer(self._perf, batch.n_tokens)
+        began = time.perf_counter()
         topology = self._topology(batch.tokens is None)
         plan = self._plan(topology)
         tx = memory.begin()
@@ -363,7 +365,7 @@ class Context(StateMixin):
             self._binding.release()
         tx.commit()
         self._n_outputs = row
-        timer.stop()
+        self._perf.add_decode(batch.n_tokens, 1000 * (time.perf_counter() - began))
         return DecodeStatus.OK
 
     def encode(self, batch: Batch) -> DecodeStatus:
@@ -456,7 +458,7 @@ class Context(StateMixin):
 
     def perf_get_data(self) -> PerfData:
         """A copy of the counters."""
-        return self._perf.copy()
+        return replace(self._perf)
 
     def perf_reset(self) -> None:
         """Set the counters to zero."""

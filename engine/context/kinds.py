@@ -1,0 +1,59 @@
+"""The kinds of context, each a record: what graph it runs, what memory it makes, whether that memory is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.context.core import Context
+from engine.context.memories import make_memory, make_scratch_memory
+from engine.context.params import ContextParams
+from engine.graph.interface import GraphType
+
+if TYPE_CHECKING:
+    from engine.memory import Memory
+    from engine.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class ContextKind:
+    """What makes one sort of context differ from another.
+
+    Attributes:
+        name: for error messages.
+        graph_type: the graph it runs.
+        make_memory: makes the memory for a model, parameters and n_ctx.
+        keeps_memory: cells outlive a decode.
+    """
+
+    name: str
+    graph_type: GraphType
+    make_memory: Callable[[Model, ContextParams, int], Memory]
+    keeps_memory: bool
+
+
+KV_SELF = ContextKind("ContextKVSelf", GraphType.DEFAULT, make_memory, keeps_memory=True)
+BASE = ContextKind("ContextBase", GraphType.DEFAULT, make_scratch_memory, keeps_memory=False)
+
+
+class ContextKVSelf(Context):
+    """A decoder's context with its own cache of keys and values."""
+
+    def __init__(self, model: Model, params: ContextParams) -> None:
+        super().__init__(model, params, KV_SELF)
+
+
+class ContextBase(Context):
+    """A decoder's context without a cache: every decode stands alone, from position 0 or wherever it says."""
+
+    def __init__(self, model: Model, params: ContextParams) -> None:
+        super().__init__(model, params, BASE)
+
+
+def create_context(model: Model, params: ContextParams | None = None) -> Context:
+    """The context that fits the model.
+
+    Raises: ParamError: parameters out of range, or a cache type that the head sizes forbid.
+    """
+    return ContextKVSelf(model, params or ContextParams())
