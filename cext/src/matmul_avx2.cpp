@@ -1,0 +1,307 @@
+// The products with AVX2: int8 by `vpmaddubsw`, f32 by FMA.
+//
+// A strip of one panel and up to STRIP_COLS columns is unpacked to bytes once and multiplied with tiles of three tokens.
+// `vpmaddubsw` gives 16-bit sums of two products: weights below 16 can add up eight of them before they overflow, weights below
+// 32 four, below 64 two. Weights of 8 bits are made signed, and their sign moves to the activation, so that one sum fits.
+#include "half.h"
+#include "intrinsics.h"
+#include "matmul_impl.h"
+
+namespace cext {
+namespace {
+
+constexpr int N = PANEL_ROWS_N;
+constexpr int SIGNED = 1;  // as GROUP: weights are signed, every 16-bit sum is widened at once
+
+CEXT_INLINE __m256i load(const void* p) { return _mm256_loadu_si256((const __m256i*)p); }
+CEXT_INLINE __m256i broadcast4(const int8_t* p) {
+  int32_t value;
+  __builtin_memcpy(&value, p, 4);
+  return _mm256_set1_epi32(value);
+}
+
+// One half (8 rows) of the eight quads of a block as bytes, stored 64 bytes apart.
+template <int PLANE, bool LUT>
+CEXT_INLINE void unpack_half(const uint8_t* src, __m256i lut, __m256i zero, uint8_t* dst) {
+  constexpr bool nibbles = PLANE <= PLANE_NIBBLE2, is_signed = LUT || PLANE == PLANE_BYTE;
+  __m256i w[QUADS];
+  if constexpr (PLANE == PLANE_BYTE) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) w[j] = load(src + 64 * j);
+  }
+  if constexpr (nibbles) {
+    const __m256i low = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m256i x = load(src + 64 * j);
+      w[j] = _mm256_and_si256(x, low);
+      w[j + 4] = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
+    }
+  }
+  if constexpr (PLANE == PLANE_NIBBLE2 || PLANE == PLANE_CRUMB || PLANE == PLANE_CRUMB1) {
+    const __m256i mask = _mm256_set1_epi8(3);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const __m256i bits = load(src + (nibbles ? 256 : 0) + 64 * (j / 4));
+      const __m256i crumb = _mm256_and_si256(_mm256_srli_epi16(bits, 2 * (j % 4)), mask);
+      if constexpr (nibbles) w[j] = _mm256_or_si256(w[j], _mm256_slli_epi16(crumb, 4));
+      else w[j] = crumb;
+    }
+  }
+  if constexpr (PLANE == PLANE_NIBBLE1 || PLANE == PLANE_CRUMB1) {
+    const __m256i bits = load(src + (nibbles ? 256 : 128)), one = _mm256_set1_epi8(1);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const __m256i bit = _mm256_and_si256(_mm256_srli_epi16(bits, j), one);
+      w[j] = _mm256_or_si256(w[j], _mm256_slli_epi16(bit, nibbles ? 4 : 2));
+    }
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    if constexpr (LUT) w[j] = _mm256_shuffle_epi8(lut, w[j]);
+    if constexpr (is_signed) w[j] = _mm256_sub_epi8(w[j], zero);
+    _mm256_store_si256((__m256i*)(dst + QUAD_BYTES * j), w[j]);
+  }
+}
+
+CEXT_INLINE __m256 load_f16(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
+CEXT_INLINE __m256i load_u8(const uint8_t* p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)); }
+CEXT_INLINE __m256 load_s8(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+}
+
+// Scale and minimum of sub-block `sub` of a scale record, for 8 rows from `row`.
+template <int SCALE>
+CEXT_INLINE void load_scale(const uint8_t* record, int sub, int row, __m256* d, __m256* m) {
+  *m = _mm256_setzero_ps();
+  if constexpr (SCALE == SCALE_E8M0) {
+    const __m256i e = load_u8(record + row);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    *d = _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+    return;
+  }
+  const __m256 base = load_f16(record + 2 * row);
+  if constexpr (SCALE == SCALE_F16 || SCALE == SCALE_F16_MIN) {
+    *d = base;
+    if constexpr (SCALE == SCALE_F16_MIN) *m = load_f16(record + 32 + 2 * row);
+  } else if constexpr (SCALE == SCALE_K32 || SCALE == SCALE_K16) {
+    *d = _mm256_mul_ps(base, load_s8(record + 32 + N * sub + row));
+  } else {
+    const __m256 base_min = _mm256_sub_ps(*m, load_f16(record + 32 + 2 * row));
+    const __m256i scale = load_u8(record + 64 + N * sub + row);
+    if constexpr (SCALE == SCALE_K32_MIN) {
+      *d = _mm256_mul_ps(base, _mm256_cvtepi32_ps(scale));
+      *m = _mm256_mul_ps(base_min, _mm256_cvtepi32_ps(load_u8(record + 64 + N * (8 + sub) + row)));
+    } else {
+      *d = _mm256_mul_ps(base, _mm256_cvtepi32_ps(_mm256_and_si256(scale, _mm256_set1_epi32(15))));
+      *m = _mm256_mul_ps(base_min, _mm256_cvtepi32_ps(_mm256_srli_epi32(scale, 4)));
+    }
+  }
+}
+
+template <int PLANE, bool LUT>
+constexpr int GROUP = LUT || PLANE == PLANE_BYTE ? SIGNED : PLANE == PLANE_NIBBLE1 ? 4 : PLANE == PLANE_NIBBLE2 ? 2 : 8;
+template <int SCALE>
+constexpr int SUBS = SCALE >= SCALE_K16 ? 2 : 1;
+template <int SCALE>
+constexpr bool HAS_MIN = SCALE == SCALE_F16_MIN || SCALE == SCALE_K32_MIN || SCALE == SCALE_K16_MIN;
+
+// Blocks [b0, b1) of a panel as bytes, and their scales as f32[2][16]: d, m.
+template <int PLANE, int SCALE, bool LUT>
+void unpack_strip(const PackedMatrix* m, const PanelLayout& layout, int64_t panel, int64_t b0, int64_t b1, uint8_t* dst,
+                  float* scales) {
+  const uint8_t* data = m->data + panel * m->panel_bytes;
+  const int64_t block_bytes = layout.block_bytes, record_blocks = layout.record_cols / BLOCK_COLS;
+  const __m256i zero = _mm256_set1_epi8((char)layout.zero);
+  const __m256i lut =
+      LUT ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)layout.lut)) : _mm256_setzero_si256();
+  for (int64_t b = b0; b < b1; ++b, dst += QUADS * QUAD_BYTES) {
+    unpack_half<PLANE, LUT>(data + b * block_bytes, lut, zero, dst);
+    unpack_half<PLANE, LUT>(data + b * block_bytes + 32, lut, zero, dst + 32);
+  }
+  const uint8_t* record = data + m->n_cols / BLOCK_COLS * block_bytes + b0 / record_blocks * layout.record_bytes;
+  for (int64_t b = b0; b < b1; b += record_blocks, record += layout.record_bytes)
+    for (int sub = 0; sub < record_blocks * SUBS<SCALE>; ++sub, scales += 2 * N)
+      for (int row = 0; row < N; row += 8) {
+        __m256 d, minimum;
+        load_scale<SCALE>(record, sub, row, &d, &minimum);
+        _mm256_store_ps(scales + row, d);
+        _mm256_store_ps(scales + N + row, minimum);
+      }
+}
+
+struct Tile {
+  const uint8_t* w;
+  const float* scales;  // f32[n_subs][2][16]
+  int64_t n_blocks;
+  int n_rows;           // that are written
+  int zero;
+  bool is_first;
+};
+
+CEXT_INLINE void write_rows(float* out, __m256 low, __m256 high, int n_rows) {
+  if (n_rows == N) {
+    _mm256_storeu_ps(out, low);
+    _mm256_storeu_ps(out + 8, high);
+    return;
+  }
+  alignas(32) float rows[N];
+  _mm256_store_ps(rows, low);
+  _mm256_store_ps(rows + 8, high);
+  __builtin_memcpy(out, rows, (size_t)n_rows * sizeof(float));
+}
+
+CEXT_INLINE void read_rows(const float* out, __m256* low, __m256* high, int n_rows) {
+  alignas(32) float rows[N] = {};
+  __builtin_memcpy(rows, out, (size_t)n_rows * sizeof(float));
+  *low = _mm256_load_ps(rows);
+  *high = _mm256_load_ps(rows + 8);
+}
+
+template <int NT, int GROUP_N, int SUBS_N, bool MIN>
+void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, int64_t ld_d, const float* s,
+              const int32_t* sum, int64_t ld_s, float* out, int64_t ld_out) {
+  constexpr int quads = QUADS / SUBS_N, group = GROUP_N < quads ? GROUP_N : quads;
+  __m256 acc[NT][2];
+#pragma GCC unroll 4
+  for (int t = 0; t < NT; ++t) {
+    acc[t][0] = acc[t][1] = _mm256_setzero_ps();
+    if (!tile.is_first) read_rows(out + t * ld_out, &acc[t][0], &acc[t][1], tile.n_rows);
+  }
+  const uint8_t* w = tile.w;
+  const float* scales = tile.scales;
+  for (int64_t b = 0; b < tile.n_blocks; ++b, q += BLOCK_COLS, ++d, s += SUBS_N, sum += SUBS_N) {
+    for (int sub = 0; sub < SUBS_N; ++sub) {
+      __m256i dot[NT][2];
+#pragma GCC unroll 8
+      for (int g = 0; g < quads / group; ++g) {
+        __m256i pairs[NT][2];
+#pragma GCC unroll 8
+        for (int j = 0; j < group; ++j, w += QUAD_BYTES) {
+          const __m256i w0 = load(w), w1 = load(w + 32);
+          const int at = 4 * (sub * quads + g * group + j);
+#pragma GCC unroll 4
+          for (int t = 0; t < NT; ++t) {
+            const __m256i a = broadcast4(q + t * ld_q + at);
+            __m256i p0, p1;
+            if constexpr (GROUP_N == SIGNED) {
+              p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(a, w0));
+              p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(a, w1));
+            } else {
+              p0 = _mm256_maddubs_epi16(w0, a);
+              p1 = _mm256_maddubs_epi16(w1, a);
+            }
+            pairs[t][0] = j ? _mm256_add_epi16(pairs[t][0], p0) : p0;
+            pairs[t][1] = j ? _mm256_add_epi16(pairs[t][1], p1) : p1;
+          }
+        }
+        const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 4
+        for (int t = 0; t < NT; ++t)
+#pragma GCC unroll 2
+          for (int h = 0; h < 2; ++h) {
+            const __m256i wide = _mm256_madd_epi16(pairs[t][h], ones);
+            dot[t][h] = g ? _mm256_add_epi32(dot[t][h], wide) : wide;
+          }
+      }
+#pragma GCC unroll 4
+      for (int t = 0; t < NT; ++t) {
+        const __m256 scale = _mm256_set1_ps(d[t * ld_d]);
+        const __m256i start = _mm256_set1_epi32(-tile.zero * sum[t * ld_s + sub]);
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; ++h) {
+          const __m256i full = GROUP_N == SIGNED || MIN ? dot[t][h] : _mm256_add_epi32(dot[t][h], start);
+          const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(full), _mm256_load_ps(scales + 2 * N * sub + 8 * h));
+          acc[t][h] = _mm256_fmadd_ps(scaled, scale, acc[t][h]);
+        }
+      }
+    }
+    if constexpr (MIN) {
+      for (int sub = 0; sub < SUBS_N; ++sub)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; ++h) {
+          const __m256 minimum = _mm256_load_ps(scales + 2 * N * sub + N + 8 * h);
+#pragma GCC unroll 4
+          for (int t = 0; t < NT; ++t) acc[t][h] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(s[t * ld_s + sub]), acc[t][h]);
+        }
+    }
+    scales += 2 * N * SUBS_N;
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < NT; ++t) write_rows(out + t * ld_out, acc[t][0], acc[t][1], tile.n_rows);
+}
+
+constexpr int TILE_TOKENS = 3;
+
+template <int PLANE, int SCALE, bool LUT>
+void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t0, int64_t t1, float* out,
+              int64_t ld_out, void* scratch) {
+  constexpr int subs = SUBS<SCALE>, group = GROUP<PLANE, LUT>;
+  constexpr bool with_min = HAS_MIN<SCALE>;
+  const PanelLayout& layout = panel_layout(m->type);
+  uint8_t* bytes = (uint8_t*)scratch;
+  float* scales = (float*)(bytes + SCRATCH_WEIGHTS);  // SAFETY: scratch is aligned to 64 bytes
+  for (int64_t panel = panel0; panel < panel1; ++panel) {
+    const int64_t left = m->n_rows - panel * N;
+    for (int64_t b0 = 0; b0 < act->n_blocks; b0 += STRIP_BLOCKS) {
+      const int64_t n_blocks = act->n_blocks - b0 < STRIP_BLOCKS ? act->n_blocks - b0 : STRIP_BLOCKS;
+      unpack_strip<PLANE, SCALE, LUT>(m, layout, panel, b0, b0 + n_blocks, bytes, scales);
+      const Tile tile = {bytes, scales, n_blocks, left < N ? (int)left : N, layout.zero, b0 == 0};
+      for (int64_t t = t0; t < t1;) {
+        const int64_t ld = act->n_blocks * subs, at = t * ld + b0 * subs;
+        const int8_t* q = act->q + t * act->ld_q + b0 * BLOCK_COLS;
+        const float* d = act->d + t * act->n_blocks + b0;
+        const float* s = (subs == 2 ? act->s16 : act->s) + at;
+        const int32_t* sum = (subs == 2 ? act->sum16 : act->sum) + at;
+        float* to = out + t * ld_out + panel * N;
+        if (t + TILE_TOKENS <= t1) {
+          mul_tile<TILE_TOKENS, group, subs, with_min>(tile, q, act->ld_q, d, act->n_blocks, s, sum, ld, to, ld_out);
+          t += TILE_TOKENS;
+        } else {
+          mul_tile<1, group, subs, with_min>(tile, q, act->ld_q, d, act->n_blocks, s, sum, ld, to, ld_out);
+          ++t;
+        }
+      }
+    }
+  }
+}
+
+struct Entry {
+  int plane, scale;
+  bool lut;
+  void (*mul)(const PackedMatrix*, int64_t, int64_t, const ActQ8*, int64_t, int64_t, float*, int64_t, void*);
+};
+template <int PLANE, int SCALE, bool LUT = false>
+constexpr Entry entry() {
+  return {PLANE, SCALE, LUT, mul_type<PLANE, SCALE, LUT>};
+}
+constexpr Entry ENTRIES[] = {
+    entry<PLANE_NIBBLE, SCALE_F16>(),       entry<PLANE_NIBBLE, SCALE_F16_MIN>(),   entry<PLANE_NIBBLE1, SCALE_F16>(),
+    entry<PLANE_NIBBLE1, SCALE_F16_MIN>(),  entry<PLANE_BYTE, SCALE_F16>(),         entry<PLANE_CRUMB, SCALE_K16_MIN>(),
+    entry<PLANE_CRUMB1, SCALE_K16>(),       entry<PLANE_NIBBLE, SCALE_K32_MIN>(),   entry<PLANE_NIBBLE1, SCALE_K32_MIN>(),
+    entry<PLANE_NIBBLE2, SCALE_K16>(),      entry<PLANE_NIBBLE, SCALE_F16, true>(), entry<PLANE_NIBBLE, SCALE_K32, true>(),
+    entry<PLANE_NIBBLE, SCALE_E8M0, true>()};
+
+void mul_q8(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t0, int64_t t1, float* out,
+            int64_t ld_out, void* scratch) {
+  const PanelLayout& layout = panel_layout(m->type);
+  for (const Entry& e : ENTRIES)
+    if (e.plane == layout.plane && e.scale == layout.scale && e.lut == (layout.lut != nullptr))
+      return e.mul(m, panel0, panel1, act, t0, t1, out, ld_out, scratch);
+}
+
+void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, int64_t t1) {
+  MATMUL_SCALAR.quantize_rows(x, ldx, dst, t0, t1);
+}
+
+void mul_f32(const PackedMatrix* m, int64_t panel0, int64_t panel1, const float* x, int64_t ldx, int64_t t0, int64_t t1,
+             float* out, int64_t ld_out, void* scratch) {
+  MATMUL_SCALAR.mul_f32(m, panel0, panel1, x, ldx, t0, t1, out, ld_out, scratch);
+}
+
+}  // namespace
+
+const MatmulKernels MATMUL_AVX2 = {quantize_rows, mul_q8, mul_f32};
+
+}  // namespace cext

@@ -1,0 +1,23 @@
+// What the instruction sets' versions of the products share: sizes of the scratch and the table of each.
+#pragma once
+#include "matmul.h"
+#include "panel.h"
+
+namespace cext {
+
+// Columns that a strip of panels is unpacked for at a time: a strip, its scales and a tile of tokens stay in the L1 cache.
+constexpr int STRIP_COLS = 512;
+constexpr int STRIP_BLOCKS = STRIP_COLS / BLOCK_COLS;
+constexpr int STRIP_PANELS = 2;
+
+// Per thread: two panels' unpacked columns (as f32 for the row panels), their scales, and a tile's sums.
+constexpr int64_t SCRATCH_WEIGHTS = STRIP_PANELS * STRIP_COLS * PANEL_ROWS_N * 4;
+constexpr int64_t SCRATCH_SCALES = STRIP_PANELS * STRIP_BLOCKS * 2 * 3 * QUAD_BYTES;
+
+extern const MatmulKernels MATMUL_SCALAR;
+#if defined(__x86_64__) || defined(_M_X64)
+extern const MatmulKernels MATMUL_AVX2;
+extern const MatmulKernels MATMUL_AVX512;
+#endif
+
+}  // namespace cext
