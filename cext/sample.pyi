@@ -1,0 +1,33 @@
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+class SampleChain:
+    @property
+    def n_vocab(self) -> int: ...
+    def __init__(
+        self,
+        n_vocab: int,
+        seed: int,
+        *,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        typical_p: float,
+        repeat_penalty: float,
+        frequency_penalty: float,
+        presence_penalty: float,
+        repeat_last_n: int,
+    ) -> None: ...
+    def set_bias(self, token: int, bias: float) -> None: ...
+    def sample(self, logits: npt.NDArray[np.float32]) -> int: ...
+    def distribution(
+        self, logits: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]: ...
+    def accept(self, token: int) -> None: ...
+    def set_window(self, tokens: Iterable[int]) -> None: ...
+    def window(self) -> list[int]: ...
+    def rng_state(self) -> tuple[int, int, int, int]: ...
+    def set_rng_state(self, state: Iterable[int]) -> None: ...
