@@ -6,7 +6,8 @@ and the status line read them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
 
 @dataclass(slots=True)
@@ -16,7 +17,7 @@ class PerfData:
     A call that decodes one token counts as generation (`eval`), one that decodes several as prompt (`p_eval`).
 
     Attributes:
-        load_ms: time the model took to load.
+        t_load_ms: time the model took to load.
         n_p_eval: tokens of prompts computed.
         t_p_eval_ms: time that took.
         n_eval: tokens computed one at a time.
@@ -24,7 +25,7 @@ class PerfData:
         n_reused: tokens of prompts that were found in the memory and not computed.
     """
 
-    load_ms: float = 0.0
+    t_load_ms: float = 0.0
     n_p_eval: int = 0
     t_p_eval_ms: float = 0.0
     n_eval: int = 0
@@ -41,9 +42,13 @@ class PerfData:
             self.t_p_eval_ms += elapsed_ms
 
     def reset(self) -> None:
-        """Set every counter but load_ms to zero."""
+        """Set every counter but t_load_ms to zero."""
         self.n_p_eval = self.n_eval = self.n_reused = 0
         self.t_p_eval_ms = self.t_eval_ms = 0.0
+
+    def copy(self) -> PerfData:
+        """The counters as they are now."""
+        return replace(self)
 
     @property
     def p_eval_tok_s(self) -> float:
@@ -54,3 +59,17 @@ class PerfData:
     def eval_tok_s(self) -> float:
         """Generated tokens a second; 0 before the first."""
         return 1e3 * self.n_eval / self.t_eval_ms if self.t_eval_ms > 0 else 0.0
+
+
+class PerfTimer:
+    """The time of one decode of n_tokens, from here to `stop`; a decode that fails is not stopped and does not count."""
+
+    __slots__ = ("_began", "_n_tokens", "_perf")
+
+    def __init__(self, perf: PerfData, n_tokens: int) -> None:
+        self._perf, self._n_tokens = perf, n_tokens
+        self._began = time.perf_counter()
+
+    def stop(self) -> None:
+        """Count it."""
+        self._perf.add_decode(self._n_tokens, 1e3 * (time.perf_counter() - self._began))

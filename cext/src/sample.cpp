@@ -40,35 +40,47 @@ float max_logit(const Candidates& c) {
 
 // p of each candidate from its logit divided by temperature.
 void softmax(Candidates* c, double temperature) {
+  constexpr size_t CHUNK = 128;
   const float top = max_logit(*c);
+  const double scale = 1.0 / temperature;
+  float x[CHUNK];
   double sum = 0.0;
-  for (Candidate& x : *c) {
-    const double cold = (static_cast<double>(x.logit) - top) / temperature;
-    x.p = exp_negative(cold < -88.0 ? -88.0f : static_cast<float>(cold));
-    sum += x.p;
-  }
-  for (Candidate& x : *c) x.p = static_cast<float>(x.p / sum);
-}
-
-// Keep the first candidates in the order of `before` until `enough` says so of the sum of their p. Only as many are
-// sorted as are looked at.
-template <class Before, class Enough>
-void keep_until(Candidates* c, Before before, Enough enough) {
-  double sum = 0.0;
-  size_t done = 0;
-  for (size_t want = 256; done < c->size(); want *= 8) {
-    const size_t end = std::min(want, c->size());
-    const auto from = c->begin() + static_cast<int64_t>(done), to = c->begin() + static_cast<int64_t>(end);
-    if (end < c->size()) std::nth_element(from, to, c->end(), before);
-    std::sort(from, to, before);
-    for (; done < end; ++done) {
-      sum += (*c)[done].p;
-      if (enough(sum)) {
-        c->resize(done + 1);
-        return;
-      }
+  for (size_t begin = 0; begin < c->size(); begin += CHUNK) {
+    const size_t n = std::min(CHUNK, c->size() - begin);
+    Candidate* part = c->data() + begin;
+    for (size_t i = 0; i < n; ++i)
+      x[i] = static_cast<float>(std::max((static_cast<double>(part[i].logit) - top) * scale, -88.0));
+    for (size_t i = 0; i < n; ++i) x[i] = exp_negative(x[i]);
+    for (size_t i = 0; i < n; ++i) {
+      part[i].p = x[i];
+      sum += x[i];
     }
   }
+  const float share = static_cast<float>(1.0 / sum);
+  for (Candidate& x : *c) x.p *= share;
+}
+
+// Keep the first candidates in the order of `before` until `enough` says so of the sum of their p; the order in which
+// they lie stays. The last one to keep is found by halving, without sorting.
+template <class Before, class Enough>
+void keep_until(Candidates* c, Before before, Enough enough) {
+  Candidates rest = *c;
+  double kept = 0.0;
+  int64_t lo = 0, hi = static_cast<int64_t>(rest.size());
+  while (hi - lo > 1) {
+    const int64_t mid = lo + (hi - lo) / 2;
+    std::nth_element(rest.begin() + lo, rest.begin() + mid, rest.begin() + hi, before);
+    double sum = kept;
+    for (int64_t i = lo; i < mid; ++i) sum += rest[static_cast<size_t>(i)].p;
+    if (enough(sum)) {
+      hi = mid;
+    } else {
+      kept = sum;
+      lo = mid;
+    }
+  }
+  const Candidate last = rest[static_cast<size_t>(lo)];
+  c->erase(std::remove_if(c->begin(), c->end(), [&](const Candidate& x) { return before(last, x); }), c->end());
 }
 
 // Source: Meister et al., "Locally typical sampling", arXiv:2202.00666.
