@@ -5,8 +5,13 @@ Frozen and slotted, so that a value which two threads hold can never change unde
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
+
+Role = Literal["user", "assistant", "system"]
+Finish = Literal["stop", "length", "cancelled", "context", "failed"]
+"""Why a reply ended: the model's own end, n_predict, Stop, no room left, an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +75,205 @@ class Sampling:
     min_p: float = 0.05
     repeat_penalty: float = 1.0
     seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """One message of a prompt.
+
+    Attributes:
+        message_id: the store's id; tells which messages left the context.
+        token_ids: i32 bytes of the ids the model made, which are used again as they are; empty to tokenise the text.
+        model_fp: fingerprint of the model that made them; another model tokenises the text.
+        is_pinned: it never leaves the context.
+    """
+
+    message_id: int
+    role: Role
+    text: str
+    token_ids: bytes = b""
+    model_fp: str = ""
+    is_pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Load a model and let go of the one before."""
+
+    job_id: int
+    path: str
+    n_threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Make a reply.
+
+    Attributes:
+        reply_id: id of the message to be written.
+        messages: the branch from its root to the message to answer.
+        n_ctx: tokens the chat's context holds; 0 lets the engine choose.
+        out_ids: messages that have left the chat's context before.
+    """
+
+    job_id: int
+    chat_id: int
+    reply_id: int
+    messages: tuple[PromptMessage, ...]
+    sampling: Sampling
+    n_predict: int
+    n_ctx: int
+    out_ids: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetChat:
+    """Let go of a chat's context; its session file stays."""
+
+    chat_id: int
+
+
+EngineRequest = LoadModel | Generate | ForgetChat
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model that is loaded."""
+
+    path: str
+    name: str
+    arch: str
+    n_ctx_train: int
+    fingerprint: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoading:
+    """How far loading is, 0 to 1."""
+
+    job_id: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoaded:
+    """A model is ready."""
+
+    job_id: int
+    info: ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """A job that is no reply (loading) ended without a result."""
+
+    job_id: int
+    error: UserError
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStarted:
+    """A reply's turn has come; until now its job waited."""
+
+    job_id: int
+    chat_id: int
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """How much of the prompt is computed.
+
+    Attributes:
+        n_done: tokens computed so far, of n_total that were not ready.
+        n_reused: tokens that were ready.
+    """
+
+    job_id: int
+    chat_id: int
+    n_done: int
+    n_total: int
+    n_reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """Text that was generated since the chunk before; never cut inside a character."""
+
+    job_id: int
+    chat_id: int
+    message_id: int
+    text: str
+    n_generated: int
+    n_used: int
+    tok_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStats:
+    """What a reply took."""
+
+    n_prompt: int = 0
+    n_reused: int = 0
+    n_computed: int = 0
+    n_generated: int = 0
+    prefill_ms: float = 0.0
+    gen_ms: float = 0.0
+    tok_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFinished:
+    """A reply ended, in whatever way; its text has gone out as chunks before.
+
+    Attributes:
+        token_ids: i32 bytes of the ids that make up its text.
+        out_ids: all messages that are out of the context now.
+        note: something about the context a person should know, one line.
+    """
+
+    job_id: int
+    chat_id: int
+    message_id: int
+    finish: Finish
+    stats: ReplyStats = field(default_factory=ReplyStats)
+    error: UserError | None = None
+    token_ids: bytes = b""
+    model_fp: str = ""
+    out_ids: frozenset[int] = frozenset()
+    n_used: int = 0
+    n_ctx: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSaved:
+    """The memory of a chat was written to a file."""
+
+    chat_id: int
+    message_id: int
+    model_fp: str
+    file: str
+    n_tokens: int
+    n_bytes: int
+
+
+EngineEvent = (
+    ModelLoading | ModelLoaded | JobFailed | ReplyStarted | PrefillProgress | TextChunk | ReplyFinished | SessionSaved
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanModels:
+    """Look for models in these folders, in the built-in places and in installed packages."""
+
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsFound:
+    """What was found, and the memory free at that time."""
+
+    entries: tuple[ModelEntry, ...]
+    free_bytes: int

@@ -1,0 +1,176 @@
+"""The values that storage hands out and takes in, and the requests and events that cross its thread's border."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from app.bridge.messages import Role, UserError
+
+MessageState = Literal["queued", "streaming", "done", "stopped", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRecord:
+    """One chat without its messages.
+
+    Attributes:
+        leaf_id: last message of the branch that is shown; None before the first.
+        frozen: JSON of what enters the prompt, fixed at the first Send.
+        model_ref: path of the model that answered last.
+        used_at: seconds since the epoch.
+    """
+
+    id: int
+    title: str
+    used_at: float
+    leaf_id: int | None = None
+    frozen: str = "{}"
+    model_ref: str = ""
+    n_ctx: int = 0
+    draft: str = ""
+    is_unread: bool = False
+    is_pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """One message, with what is known of how it was generated.
+
+    Attributes:
+        parent_id: the message it answers or follows; None for the root of a chat.
+        token_ids: i32 bytes of the ids the model made; empty for what a person wrote.
+        model_fp: fingerprint of the model that made them.
+    """
+
+    id: int
+    chat_id: int
+    parent_id: int | None
+    role: Role
+    text: str
+    state: MessageState = "done"
+    is_pinned: bool = False
+    error: str = ""
+    token_ids: bytes = b""
+    model_fp: str = ""
+    n_generated: int = 0
+    tok_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AddMessages:
+    """Keep new messages, each the child of the one before it or of its own parent; the last becomes the leaf.
+
+    Attributes:
+        chat: the chat as it is from now on; it is made where it does not exist.
+    """
+
+    chat: ChatRecord
+    messages: tuple[MessageRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChat:
+    """Ask for a chat with the messages of its branch; `ChatContent` answers."""
+
+    chat_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetDraft:
+    """Keep what stands in the composer; chat_id None for a chat that has no message yet."""
+
+    chat_id: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameChat:
+    """Give a chat another title."""
+
+    chat_id: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRead:
+    """The chat's last reply was seen, or was not."""
+
+    chat_id: int
+    is_unread: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteChat:
+    """Move a chat to the bin."""
+
+    chat_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndoDelete:
+    """Take the chat deleted last out of the bin; `ChatRestored` answers where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseStore:
+    """Write what is pending and end the thread."""
+
+
+StoreRequest = AddMessages | OpenChat | SetDraft | RenameChat | MarkRead | DeleteChat | UndoDelete | CloseStore
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOpened:
+    """The store can be used.
+
+    Attributes:
+        next_id: first number that is free both for chats and for messages.
+        draft: what stood in the composer of a chat without messages.
+        notice: what happened to the file, a sentence; empty where nothing did.
+    """
+
+    chats: tuple[ChatRecord, ...]
+    next_id: int
+    draft: str
+    notice: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatContent:
+    """A chat and the messages of the branch that is shown, from the root on.
+
+    Attributes:
+        out_ids: messages that are out of the model's context.
+        n_used: tokens in the context when it was last left; 0 where that is not known.
+    """
+
+    chat: ChatRecord
+    messages: tuple[MessageRecord, ...]
+    out_ids: frozenset[int] = frozenset()
+    n_used: int = 0
+    n_ctx: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRestored:
+    """A chat came back from the bin."""
+
+    chat: ChatRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ReplySaved:
+    """The end of a reply is on disk."""
+
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """Something could not be read or written."""
+
+    error: UserError
+
+
+StoreEvent = StoreOpened | ChatContent | ChatRestored | ReplySaved | StoreFailed
