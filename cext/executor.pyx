@@ -96,6 +96,7 @@ cdef extern from "executor.h" namespace "cext" nogil:
     cdef struct RunBinding:
         int64_t n_tokens
         int64_t n_outputs
+        int64_t n_vocab
         void** slots
         CacheBinding* caches
         uint8_t* arena
@@ -389,7 +390,7 @@ cdef class Binding:
             logits: OUT f32[rows, n_vocab] or None, written from row logits_row; embd_out alike.
         """
         self.release()
-        self.c.n_tokens, self.c.n_outputs = n_tokens, n_outputs
+        self.c.n_tokens, self.c.n_outputs, self.c.n_vocab = n_tokens, n_outputs, n_vocab
         cdef int i
         for i in range(6):
             self.c.slots[i] = NULL

@@ -314,7 +314,9 @@ int program_run(Program* program, const RunBinding* run, ThreadPool* pool, void*
       return STATUS_NOT_FINITE;
     }
   }
-  return STATUS_OK;
+  const float* logits = static_cast<const float*>(run->slots[OUTPUT_LOGITS]);
+  const bool finite = !logits || u.rows->all_finite(logits, run->n_outputs * run->n_vocab);
+  return finite ? STATUS_OK : STATUS_NOT_FINITE;
 }
 
 }  // namespace cext

@@ -104,6 +104,7 @@ enum { MAX_CACHES = 4 };
 
 struct RunBinding {
   int64_t n_tokens, n_outputs;
+  int64_t n_vocab;                // values in a row of OUTPUT_LOGITS
   void* slots[N_SLOTS];
   CacheBinding caches[MAX_CACHES];
   uint8_t* arena;
@@ -130,6 +131,7 @@ struct Program {
   int finish();
 };
 
+// Logits that are not finite give STATUS_NOT_FINITE; with run->check, *failed_stage is the first stage whose output was not.
 // `scratch`: n_threads * scratch_bytes, `shared`: shared_bytes; both 64-byte aligned. On failure *failed_stage says which.
 int program_run(Program* program, const RunBinding* run, ThreadPool* pool, void* scratch, void* shared, int64_t* failed_stage);
 

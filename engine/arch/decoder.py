@@ -170,7 +170,13 @@ class DenseDecoder(Arch):
         hp = self.hparams
         return tuple(
             LayerMemory(
-                il, hp.n_head_kv[il], hp.n_embd_head_k, hp.n_embd_head_v, self.rope(il), self.rope_factors(il), *self.swa(il)
+                il,
+                hp.n_head_kv[il],
+                hp.n_embd_head_k,
+                hp.n_embd_head_v,
+                self.rope(il),
+                self.rope_factors(il),
+                *self.swa(il),
             )
             for il in range(hp.n_layer)
         )

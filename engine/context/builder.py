@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from engine.errors import TensorMissingError, UnsupportedCallError
@@ -138,7 +138,9 @@ class GraphBuilder:
         name = self._rope_factors(il)
         return self.weight_or_none(name) if name else None
 
-    def build_attn(self, q: Tensor, k: Tensor, v: Tensor, spec: AttnSpec, rope: RopeSpec, sinks: Tensor | None) -> Tensor:
+    def build_attn(
+        self, q: Tensor, k: Tensor, v: Tensor, spec: AttnSpec, rope: RopeSpec, sinks: Tensor | None
+    ) -> Tensor:
         """Store k and v in the layer's cache and attend with q."""
         spec = replace(spec, cache=self._cache_of(spec.il), causal=spec.causal and self._topology.causal, rope=rope)
         store = Tensor(Op.STORE_KV, k.shape, (k, v), {"attn": spec}, f"store_kv-{spec.il}")

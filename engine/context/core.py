@@ -25,7 +25,11 @@ from engine.context.params import ContextParams
 from engine.context.positions import check_batch
 from engine.context.snapshot import StateMixin
 from engine.errors import (
-    BatchError, KernelStatusError, OutOfMemoryError, ParamError, UnsupportedCallError,
+    BatchError,
+    KernelStatusError,
+    OutOfMemoryError,
+    ParamError,
+    UnsupportedCallError,
 )  # fmt: skip
 from engine.graph.result import graph_text
 from engine.perf import PerfData
@@ -247,7 +251,9 @@ class Context(StateMixin):
             if first <= il <= last:
                 name = f"cvec{id(vector)}:{scale!r}:{il}"
                 self._extra_weights[name] = np.ascontiguousarray(direction * np.float32(scale))
-                self._cvec_infos[name] = WeightInfo((len(direction),), self._model.weight_infos["output_norm.weight"].quant)
+                self._cvec_infos[name] = WeightInfo(
+                    (len(direction),), self._model.weight_infos["output_norm.weight"].quant
+                )
                 layers.append((il, (name,)))
         self._cvec = tuple(layers)
         self._topology_cache = None
@@ -401,20 +407,13 @@ class Context(StateMixin):
             binding.bind_cache(i, place.pages, place.cells, place.runs, place.segments, len(place.segments))
         pool, n_threads = self._pool(ubatch.n_tokens)
         status = binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, self._abort_callback)
-        if status == STATUS_OK and n_out and not self._is_finite(row, n_out):
-            status = binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, None, True)
+        if status == STATUS_NOT_FINITE:
+            binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, None, True)
             node = plan.names[binding.failed_stage] if binding.failed_stage >= 0 else "result_output"
             raise KernelStatusError("values that are not finite", "decode", node)
-        if status not in (STATUS_OK, STATUS_ABORTED, STATUS_NOT_FINITE):
+        if status not in (STATUS_OK, STATUS_ABORTED):
             raise KernelStatusError(f"status {status}", "decode")
         return status
-
-    def _is_finite(self, row: int, n_out: int) -> bool:
-        """Whether logits are finite: a sum over each row is, unless a value is not (or it overflows: then look)."""
-        assert self._logits is not None
-        rows = self._logits[row : row + n_out]
-        total = float(rows.sum())
-        return bool(np.isfinite(total)) or bool(np.isfinite(rows).all())
 
     # -- results -----------------------------------------------------------------------------------------------------
 

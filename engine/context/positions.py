@@ -89,7 +89,9 @@ def _check_many(batch: Batch, memory: Memory, n_ctx: int) -> I32Array:
             if seq_id in fresh and at >= 0:
                 fresh.discard(seq_id)
             elif following[seq_id] != at:
-                raise BatchError(f"token {i} of sequence {seq_id} has position {at}, the sequence goes on at {following[seq_id]}")
+                raise BatchError(
+                    f"token {i} of sequence {seq_id} has position {at}, the sequence goes on at {following[seq_id]}"
+                )
             following[seq_id] = at + 1
         if at >= n_ctx:
             raise ContextFullError(at + 1, n_ctx, "positions")

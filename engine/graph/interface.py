@@ -50,7 +50,9 @@ class GraphI(Protocol):
     def build_rope_factors(self, il: int) -> Tensor | None:
         """The frequency factors f32[n_rot / 2] for this context and layer, or None."""
 
-    def build_attn(self, q: Tensor, k: Tensor, v: Tensor, spec: AttnSpec, rope: RopeSpec, sinks: Tensor | None) -> Tensor:
+    def build_attn(
+        self, q: Tensor, k: Tensor, v: Tensor, spec: AttnSpec, rope: RopeSpec, sinks: Tensor | None
+    ) -> Tensor:
         """Store k and v, attend with q: heads f32[n_tokens, n_head, d_k] -> f32[n_tokens, n_head * d_v].
 
         The memory fills in what only it knows (which cache, which window).

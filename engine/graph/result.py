@@ -32,7 +32,7 @@ def graph_text(result: GraphResult) -> str:
     Example line: ``%12 attn_norm-1 = rms_norm(%11, blk.1.attn_norm.weight) eps=1e-05 : [n_tokens, 64]``
     """
     names: dict[int, str] = {}
-    lines = []
+    lines: list[str] = []
     for node in in_order(result.roots()):
         if node.op in (Op.WEIGHT, Op.INPUT):
             names[id(node)] = node.name

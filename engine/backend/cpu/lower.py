@@ -192,7 +192,9 @@ class Lowering:
         while len(self.users[id(x)]) == 1 and x.op is Op.RESHAPE:
             x = x.src[0]
         own = x.op not in (*VIEWS, Op.INPUT, Op.STORE_KV)
-        return own and len(self.users[id(x)]) == 1 and not self.keep_nodes and not any(x is r for r in self.result.roots())
+        return (
+            own and len(self.users[id(x)]) == 1 and not self.keep_nodes and not any(x is r for r in self.result.roots())
+        )
 
     def _place_buffers(self) -> int:
         """Give every buffer its offset: first fit among those alive in the same stages. Returns the arena's bytes."""
