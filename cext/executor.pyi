@@ -6,7 +6,6 @@ import numpy.typing as npt
 from cext.threadpool import ThreadPool
 from cext.weights import LargeBuffer, PackedWeight
 
-N_SLOTS: int
 STATUS_OK: int
 STATUS_ABORTED: int
 STATUS_NOT_FINITE: int
@@ -104,6 +103,7 @@ class Binding:
         embd: _F32 | None,
         n_embd: int,
         pos: npt.NDArray[np.int32],
+        rope_pos: npt.NDArray[np.int32],
         out_ids: npt.NDArray[np.int32],
         logits: _F32 | None,
         n_vocab: int,

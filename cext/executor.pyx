@@ -138,7 +138,6 @@ cdef extern from "quant_types.h" namespace "cext" nogil:
         int64_t bytes
     BlockSize block_size_of(int32_t type)
 
-N_SLOTS = 6
 STATUS_OK = 0
 STATUS_ABORTED = 1
 STATUS_NOT_FINITE = 5
@@ -352,7 +351,7 @@ cdef class Binding:
     """What a run works on: the micro batch, the caches' cells, the arena. One per context, bound anew for each run."""
 
     cdef RunBinding c
-    cdef Py_buffer views[6 + 4 * 4]
+    cdef Py_buffer views[7 + 4 * 4]  # slots and what MAX_CACHES bind
     cdef int n_views
     cdef LargeBuffer arena
     cdef LargeBuffer work
@@ -380,25 +379,26 @@ cdef class Binding:
             raise ValueError(f"{what}: {view.len} bytes where {n_bytes} are needed")
         return view.buf
 
-    def bind(self, int64_t n_tokens, int64_t n_outputs, tokens, embd, int64_t n_embd, pos, out_ids, logits, int64_t n_vocab,
-             int64_t logits_row, embd_out, int64_t n_embd_out):
+    def bind(self, int64_t n_tokens, int64_t n_outputs, tokens, embd, int64_t n_embd, pos, rope_pos, out_ids, logits,
+             int64_t n_vocab, int64_t logits_row, embd_out, int64_t n_embd_out):
         """Bind a micro batch; what was bound before is let go.
 
         Args:
             tokens: IN i32[n_tokens] or None; embd: IN f32[n_tokens, n_embd] or None.
-            pos: IN i32[n_tokens]; out_ids: IN i32[n_outputs].
+            pos: IN i32[n_tokens]; rope_pos: IN i32[n_tokens], positions to rotate by; out_ids: IN i32[n_outputs].
             logits: OUT f32[rows, n_vocab] or None, written from row logits_row; embd_out alike.
         """
         self.release()
         self.c.n_tokens, self.c.n_outputs, self.c.n_vocab = n_tokens, n_outputs, n_vocab
         cdef int i
-        for i in range(6):
+        for i in range(7):
             self.c.slots[i] = NULL
         if tokens is not None:
             self.c.slots[0] = self._view(tokens, 4 * n_tokens, False, "tokens")
         if embd is not None:
             self.c.slots[1] = self._view(embd, 4 * n_tokens * n_embd, False, "embd")
         self.c.slots[2] = self._view(pos, 4 * n_tokens, False, "pos")
+        self.c.slots[6] = self._view(rope_pos, 4 * n_tokens, False, "rope_pos")
         if n_outputs:
             self.c.slots[3] = self._view(out_ids, 4 * n_outputs, False, "out_ids")
             if logits is not None:

@@ -60,7 +60,7 @@ class Batch:
         Raises: BatchError: no tokens, or a number that is no 32-bit integer.
         """
         try:
-            ids = np.asarray(tokens, dtype=np.int32)
+            ids = np.ascontiguousarray(tokens, dtype=np.int32)
         except (OverflowError, ValueError, TypeError) as error:
             raise BatchError(f"tokens must be 32-bit integers: {error}") from None
         if ids.ndim != 1:
@@ -99,7 +99,7 @@ class Batch:
                 raise BatchError(f"position {pos} is out of range")
             where = np.arange(pos, pos + n, dtype=np.int32)
         elif pos is not None:
-            where = np.asarray(pos, dtype=np.int32)
+            where = np.ascontiguousarray(pos, dtype=np.int32)
             if where.shape != (n,):
                 raise BatchError(f"{n} tokens but positions of shape {where.shape}")
         ids = (int(seq_id),) if isinstance(seq_id, (int, np.integer)) else tuple(int(s) for s in seq_id)

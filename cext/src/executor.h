@@ -20,7 +20,8 @@ enum InputSlot : int32_t {
   INPUT_OUT_IDS = 3,  // i32[n_outputs]
   OUTPUT_LOGITS = 4,  // f32[n_outputs, n_vocab]
   OUTPUT_EMBD = 5,    // f32[n_outputs, n_embd]
-  N_SLOTS = 6,
+  INPUT_ROPE_POS = 6, // i32[n_tokens], positions to rotate by: the memory may have moved the frame they count from
+  N_SLOTS = 7,
 };
 
 enum Space : int32_t { SPACE_NONE = 0, SPACE_ARENA = 1, SPACE_SLOT = 2 };

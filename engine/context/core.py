@@ -356,8 +356,8 @@ class Context(StateMixin):
         try:
             placed = [(ubatch, tx.place(ubatch)) for ubatch in split_simple(batch, pos, self._n_ubatch)]
             row = 0
-            for ubatch, places in placed:
-                status = self._run(plan, ubatch, places, row)
+            for ubatch, where in placed:
+                status = self._run(plan, ubatch, where, row)
                 if status == STATUS_ABORTED:
                     tx.rollback()
                     self._n_outputs = 0
@@ -396,14 +396,14 @@ class Context(StateMixin):
         else:
             self._output_of = np.where(batch.logits, np.cumsum(batch.logits) - 1, -1).astype(np.int32)
 
-    def _run(self, plan: Program, ubatch: UBatch, places: tuple[Placement, ...], row: int) -> int:
+    def _run(self, plan: Program, ubatch: UBatch, where: Placement, row: int) -> int:
         hp = self._model.hparams
         binding, n_out = self._binding, len(ubatch.out_ids)
         binding.bind(
-            ubatch.n_tokens, n_out, ubatch.tokens, ubatch.embd, hp.n_embd, ubatch.pos, ubatch.out_ids, self._logits,
-            hp.n_vocab, row, self._embd if self._embeddings else None, hp.n_embd,
+            ubatch.n_tokens, n_out, ubatch.tokens, ubatch.embd, hp.n_embd, ubatch.pos, where.rope_pos, ubatch.out_ids,
+            self._logits, hp.n_vocab, row, self._embd if self._embeddings else None, hp.n_embd,
         )  # fmt: skip
-        for i, place in enumerate(places):
+        for i, place in enumerate(where.kv):
             binding.bind_cache(i, place.pages, place.cells, place.runs, place.segments, len(place.segments))
         pool, n_threads = self._pool(ubatch.n_tokens)
         status = binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, self._abort_callback)

@@ -27,7 +27,7 @@ UNARY_KINDS = {
     "softplus": 8, "exp": 9,
 }  # fmt: skip
 INPUT_SLOTS = {"tokens": 0, "embd": 1, "pos": 2, "out_ids": 3}
-LOGITS_SLOT, EMBD_SLOT = 4, 5
+LOGITS_SLOT, EMBD_SLOT, ROPE_POS_SLOT = 4, 5, 6
 VIEWS = (Op.COLUMNS, Op.RESHAPE)
 ROW_OPS = {
     Op.ADD: 5, Op.MUL: 7, Op.SCALE: 9, Op.UNARY: 10, Op.GLU: 11, Op.SOFTCAP: 12,
@@ -356,7 +356,7 @@ class Lowering:
             assert at.buffer is not None
             at.buffer.first = at.buffer.last = len(self.stages) - 1
             self.tables[key] = (index, at)
-            pos = self._use(self.at[id(node.src[1])])
+            pos = self._use(_At(None, ROPE_POS_SLOT, 0, 1))
             self._row_op(stage, ROPE_TABLE, spec.n_rot, self._use(at), pos, arg=index)
         return self.tables[key][1], spec.n_rot, ROPE_KINDS[spec.kind]
 
