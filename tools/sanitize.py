@@ -1,0 +1,53 @@
+"""Build the compiled core with the address and undefined-behaviour sanitizers, apart from the real one, and test it.
+
+python tools/sanitize.py [pytest arguments]     without arguments: tests/cext and tests/engine/gguf
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COPY = ROOT / "build" / "sanitize"
+PACKAGES = ("cext", "engine", "tests")
+DEFAULT_TESTS = ["tests/cext", "tests/engine/gguf"]
+
+
+def main(arguments: list[str]) -> int:
+    """Build, then run pytest with those arguments; answers its status."""
+    COPY.mkdir(parents=True, exist_ok=True)
+    for name in ("setup.py", "pyproject.toml"):
+        shutil.copy2(ROOT / name, COPY / name)
+    for name in PACKAGES:
+        # Updated in place, so that only what changed is compiled again.
+        shutil.copytree(
+            ROOT / name, COPY / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+        )
+    environment = os.environ | {"CEXT_DEBUG": "1"}
+    built = subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=COPY, env=environment)
+    if built.returncode:
+        return built.returncode
+    environment |= {
+        "LD_PRELOAD": " ".join(library(name) for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")),
+        # Python keeps much until it exits, and that is not this project's leak.
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        "PYTHONMALLOC": "malloc",
+    }
+    pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *(arguments or DEFAULT_TESTS)]
+    return subprocess.run(pytest, cwd=COPY, env=environment).returncode
+
+
+def library(name: str) -> str:
+    """The path of one of the compiler's own libraries."""
+    compiler = os.environ.get("CXX", "g++").split()
+    asked = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    return asked.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
