@@ -89,7 +89,7 @@ cdef class SampleChain:
         if status == STATUS_NOT_FINITE:
             raise FloatingPointError("the logits are not finite")
         if status != STATUS_OK:
-            raise ValueError("the bias forbids every token")
+            raise LookupError("the bias forbids every token")
         return 0
 
     def set_bias(self, token, float bias):
@@ -97,7 +97,7 @@ cdef class SampleChain:
         self.chain.set_bias(self._check_id(token), bias)
 
     def sample(self, const float[::1] logits not None):  # IN f32[n_vocab]
-        """Draw a token; raises FloatingPointError for logits that are not finite."""
+        """Draw a token; raises FloatingPointError for logits that are not finite, LookupError if all are forbidden."""
         cdef int32_t token = 0
         cdef int status
         self._check_logits(logits)

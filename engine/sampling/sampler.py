@@ -68,7 +68,7 @@ class Sampler:
             return self._chain.sample(logits)
         except FloatingPointError as error:
             raise KernelStatusError(str(error), "sample") from None
-        except ValueError as error:
+        except LookupError as error:
             raise SamplingParamError("logit_bias", "", str(error)) from None
 
     def distribution(self, logits: F32Array) -> tuple[I32Array, F32Array]:
@@ -77,7 +77,7 @@ class Sampler:
             return self._chain.distribution(logits)
         except FloatingPointError as error:
             raise KernelStatusError(str(error), "sample") from None
-        except ValueError as error:
+        except LookupError as error:
             raise SamplingParamError("logit_bias", "", str(error)) from None
 
     def accept(self, token: int) -> None:
