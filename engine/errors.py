@@ -121,14 +121,20 @@ class RequestError(EngineError, ValueError):
 
 
 class ContextFullError(RequestError):
-    """No room in the context or in the memory's pool for what was asked."""
+    """No room in the context or in the memory's pool for what was asked.
 
-    def __init__(self, needed: int, available: int, what: str = "cells") -> None:
-        super().__init__(needed, available, what)
-        self.needed, self.available, self.what = needed, available, what
+    Attributes:
+        needed, available: how many `what` ("cells", "tokens", "pages").
+        remedy: what a person can do about it, or "".
+    """
+
+    def __init__(self, needed: int, available: int, what: str = "cells", remedy: str = "") -> None:
+        super().__init__(needed, available, what, remedy)
+        self.needed, self.available, self.what, self.remedy = needed, available, what, remedy
 
     def __str__(self) -> str:
-        return f"the context is full: {self.needed:,} {self.what} needed, {self.available:,} available"
+        advice = f": {self.remedy}" if self.remedy else ""
+        return f"the context is full: {self.needed:,} {self.what} needed, {self.available:,} available{advice}"
 
 
 class BatchError(RequestError):
