@@ -14,9 +14,9 @@ import numpy as np
 
 from cext.threadpool import ThreadPool
 from engine.backend.cpu.lower import Weight
-from engine.context.builder import WeightInfo
 from engine.errors import AdapterError, ModelFileError
 from engine.gguf import GGUFFile, dequantize, open_gguf
+from engine.graph.tensor import WeightInfo
 from engine.types import F32Array, QuantType
 from engine.weights import WeightStore
 

@@ -16,11 +16,11 @@ from cext.threadpool import ThreadPool
 from engine.arch.base import Arch
 from engine.arch.registry import create_arch
 from engine.backend.cpu.lower import Weight
+from engine.backend.threads import default_threads
 from engine.chat import ChatTemplate
-from engine.context.builder import WeightInfo
-from engine.context.params import default_threads
 from engine.errors import BackendUnavailableError, ParamError, UnsupportedCallError
 from engine.gguf import GGUFFile, open_gguf
+from engine.graph.tensor import WeightInfo
 from engine.hparams import HParams
 from engine.tokenizer import Tokenizer, load_tokenizer
 from engine.weights import Progress, WeightStore, check_tensors

@@ -9,16 +9,7 @@ from engine.errors import TensorMissingError, UnsupportedCallError
 from engine.graph import ops
 from engine.graph.interface import GraphType
 from engine.graph.result import GraphResult
-from engine.graph.tensor import AttnSpec, Op, RopeSpec, Symbol, Tensor
-from engine.types import QuantType
-
-
-@dataclass(frozen=True, slots=True)
-class WeightInfo:
-    """A weight as the graph knows it: its shape, slowest axis first, and its type in the file."""
-
-    shape: tuple[int, ...]
-    quant: QuantType
+from engine.graph.tensor import AttnSpec, Op, RopeSpec, Symbol, Tensor, WeightInfo
 
 
 @dataclass(frozen=True, slots=True)

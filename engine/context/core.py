@@ -20,7 +20,7 @@ from cext.threadpool import ThreadPool
 from cext.weights import LargeBuffer
 from engine.backend.cpu.lower import CacheLayout, Lowering, Weight
 from engine.batch import Batch, UBatch, split_simple
-from engine.context.builder import GraphBuilder, LoraPair, Topology, WeightInfo
+from engine.context.builder import GraphBuilder, LoraPair, Topology
 from engine.context.params import ContextParams
 from engine.context.positions import check_batch
 from engine.context.snapshot import StateMixin
@@ -32,6 +32,7 @@ from engine.errors import (
     UnsupportedCallError,
 )  # fmt: skip
 from engine.graph.result import graph_text
+from engine.graph.tensor import WeightInfo
 from engine.perf import PerfData
 from engine.types import F32Array, F32Logits, I32Array
 

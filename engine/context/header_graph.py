@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.arch.registry import create_arch
-from engine.context.builder import GraphBuilder, Topology, WeightInfo
+from engine.context.builder import GraphBuilder, Topology
 from engine.gguf import open_gguf
 from engine.graph.interface import GraphType
 from engine.graph.result import graph_text
+from engine.graph.tensor import WeightInfo
 
 
 def graph_text_of_file(path: str | Path, graph_type: GraphType = GraphType.DEFAULT) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from engine.errors import ParamError
@@ -11,14 +10,6 @@ from engine.types import QuantType
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 MAX_SEQUENCES = 4096
-
-
-def default_threads() -> int:
-    """Threads to compute with: the processors this process may use."""
-    try:
-        return max(1, len(os.sched_getaffinity(0)))
-    except AttributeError:  # not on macOS and Windows
-        return max(1, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,14 @@ from enum import Enum
 from engine.types import QuantType
 
 
+@dataclass(frozen=True, slots=True)
+class WeightInfo:
+    """A weight as the graph knows it: its shape, slowest axis first, and its type in the file."""
+
+    shape: tuple[int, ...]
+    quant: QuantType
+
+
 class Op(Enum):
     """What a tensor is made by. Leaves come first; every other op names its sources in order."""
 
