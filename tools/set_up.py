@@ -36,14 +36,13 @@ def main(mode: str) -> int:
 
 
 def make_venv() -> bool:
-    """A virtual environment with a Python that starts; a broken or outdated one is made again."""
-    if PYTHON.exists():
-        asked = subprocess.run(
-            [PYTHON, "-c", "import sys, pip; print(sys.version_info[:2])"], capture_output=True, text=True
-        )
-        if asked.returncode == 0 and asked.stdout.strip() == str(sys.version_info[:2]):
-            return True
-    return run([sys.executable, "-m", "venv", "--clear", str(VENV)], "making the virtual environment .venv") == 0
+    """A virtual environment with a Python that starts and is new enough; another one is made again."""
+    check = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
+    if PYTHON.exists() and subprocess.run([PYTHON, "-c", check], stderr=subprocess.DEVNULL).returncode == 0:
+        return True
+    # Not sys.executable, which may be the very environment that is to be made again.
+    base = str(getattr(sys, "_base_executable", sys.executable))
+    return run([base, "-m", "venv", "--clear", str(VENV)], "making the virtual environment .venv") == 0
 
 
 def install(mode: str) -> bool:
