@@ -1,4 +1,4 @@
-"""Turns of a conversation as token ids, and which of them stay when the context is full.
+"""Turns of a conversation as token ids, and which of them leave when the context is full.
 
 Stands between the chat template, which makes turns of messages, and `engine.session`, which keeps their cells.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from engine.errors import ContextFullError
 
-REMEDY = "shorten the message, unpin a turn, or load the model with a larger context"
+REMEDY = "shorten the message, unpin a turn, or use a larger context"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,13 @@ class Turn:
     pinned: bool = False
 
 
-def count_tokens(turns: Sequence[Turn]) -> int:
-    """Tokens of all turns together."""
-    return sum(len(turn.tokens) for turn in turns)
+@dataclass(slots=True)
+class Span:
+    """A turn's share of the context: the next n_tokens of it."""
+
+    key: str
+    n_tokens: int
+    pinned: bool
 
 
 def split_bos(turns: Sequence[Turn], bos_token_id: int | None) -> list[Turn]:
@@ -41,40 +45,40 @@ def split_bos(turns: Sequence[Turn], bos_token_id: int | None) -> list[Turn]:
     return [Turn("", first.tokens[:1], pinned=True), Turn(first.key, first.tokens[1:]), *turns[1:]]
 
 
-def choose_leaving(turns: Sequence[Turn], n_ctx: int, n_room: int, n_step: int) -> list[Turn]:
-    """The oldest turns that have to leave so that n_room tokens can follow; all at once, so that it is seldom.
+def choose_leaving(spans: Sequence[Span], n_ctx: int, n_room: int, n_step: int) -> set[str]:
+    """Keys of the oldest turns that have to leave so that n_room tokens can follow; many at once, so that it is seldom.
 
     Args:
-        turns: what is in the context, oldest first; pinned ones and the last stay.
+        spans: what is in the context, oldest first; pinned ones and the last stay.
         n_ctx: tokens that the context holds.
-        n_room: free tokens wanted after the turns; while there are as many, nothing leaves.
+        n_room: free tokens wanted behind the turns; while there are as many, nothing leaves.
         n_step: free tokens to make beyond n_room once something has to leave.
 
-    Returns: [] while nothing has to leave. Less room than wanted is no error as long as one token has room.
+    Returns: an empty set while nothing has to leave. Less room than wanted is no error as long as one token has room.
     Raises: ContextFullError: not even one token would have room.
     """
-    n_used = count_tokens(turns)
-    leaving: list[Turn] = []
+    n_used = sum(span.n_tokens for span in spans)
+    leaving: set[str] = set()
     if n_used + n_room > n_ctx:
-        for turn in turns[:-1]:
+        for span in spans[:-1]:
             if n_used + n_room + n_step <= n_ctx:
                 break
-            if not turn.pinned:
-                leaving.append(turn)
-                n_used -= len(turn.tokens)
+            if not span.pinned:
+                leaving.add(span.key)
+                n_used -= span.n_tokens
     if n_used >= n_ctx:
         raise ContextFullError(n_used + 1, n_ctx, "tokens", REMEDY)
     return leaving
 
 
-def ranges_of(turns: Sequence[Turn], leaving: Collection[Turn], n_tokens: int) -> list[tuple[int, int]]:
-    """Where the leaving turns lie among the first n_tokens tokens: half-open ranges, neighbours joined, ascending."""
+def ranges_of(spans: Sequence[Span], keys: Collection[str]) -> list[tuple[int, int]]:
+    """Where the turns with these keys lie in the context: half-open ranges of tokens, neighbours joined, ascending."""
     ranges: list[tuple[int, int]] = []
-    at = 0
-    for turn in turns:
-        begin, at = min(at, n_tokens), min(at + len(turn.tokens), n_tokens)
-        if begin < at and turn in leaving:
+    end = 0
+    for span in spans:
+        begin, end = end, end + span.n_tokens
+        if span.key in keys and begin < end:
             if ranges and ranges[-1][1] == begin:
                 begin = ranges.pop()[0]
-            ranges.append((begin, at))
+            ranges.append((begin, end))
     return ranges

@@ -1,0 +1,233 @@
+"""A chat's memory: which tokens the cache holds, what of a new prompt it can reuse, and who leaves when it is full.
+
+Stands between `engine.generate`, the loop, and the context: the session decides what is computed, and computes nothing
+twice that the cache still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from engine.batch import Batch
+from engine.context.core import Context, DecodeStatus
+from engine.errors import BatchError
+from engine.sampling import Sampler, SamplerParams
+from engine.turns import Span, Turn, choose_leaving, ranges_of, split_bos
+from engine.types import F32Array
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """n_done of the n_total tokens that were not ready are computed; n_reused were ready."""
+
+    n_done: int
+    n_total: int
+    n_reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsLeft:
+    """Turns left the context to make room; they stay out until they are asked back.
+
+    Attributes:
+        keys: of the turns, oldest first.
+        n_tokens: that they had.
+        n_recomputed: tokens that stay but must be computed again, for the memory could not shift them.
+    """
+
+    keys: tuple[str, ...]
+    n_tokens: int
+    n_recomputed: int
+
+
+class Session:
+    """The memory of one chat in one sequence of a context.
+
+    Args:
+        ctx: its context; other sequences of it may belong to other sessions.
+        seq_id: the sequence.
+
+    Attributes:
+        tokens: ids that the cache holds, at positions 0, 1, ...
+        pending: ids of the prompt behind them that are not computed yet.
+        spans: whose tokens and pending are, in order; the last turn grows with the reply.
+        out_keys: keys of turns that left. Take a key out to ask the turn back; its tokens are computed again then.
+        sampler_state: where the last reply left the generator of random numbers.
+
+    Thread: one at a time, the engine thread.
+    """
+
+    def __init__(self, ctx: Context, seq_id: int = 0) -> None:
+        self.ctx, self.seq_id = ctx, seq_id
+        self.tokens: list[int] = []
+        self.pending: list[int] = []
+        self.spans: list[Span] = []
+        self.out_keys: set[str] = set()
+        self.sampler_state = b""
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the context holds."""
+        return self.ctx.n_ctx_per_seq()
+
+    @property
+    def n_used(self) -> int:
+        """Tokens that the cache holds now."""
+        return len(self.tokens)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all of the prompt is computed, so that there are logits."""
+        return not self.pending
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further token has room."""
+        return len(self.tokens) >= self.n_ctx
+
+    # -- a prompt ----------------------------------------------------------------------------------------------------
+
+    def begin(self, turns: Sequence[Turn], n_predict: int) -> TurnsLeft | None:
+        """Take a prompt and cut the cache down to what the two have in common. Computes nothing.
+
+        Args:
+            turns: the whole conversation; those in out_keys are passed over, but never the last.
+            n_predict: tokens that should have room behind it, -1 for any number; at most a quarter of the context is
+                made free for them.
+
+        Returns: the turns that had to leave, if any had to.
+        Raises:
+            ContextFullError: the turns that must stay do not fit; nothing is changed.
+            BatchError: no tokens.
+        """
+        whole = split_bos(turns, self.ctx.get_model().tokenizer.bos_token_id)
+        kept = [turn for turn in whole if turn.key not in self.out_keys or turn is whole[-1]]
+        prompt = [token for turn in kept for token in turn.tokens]
+        if not prompt:
+            raise BatchError("the prompt is empty")
+        spans = [Span(turn.key, len(turn.tokens), turn.pinned) for turn in kept]
+        n_room = self.n_ctx // 4 if n_predict < 0 else min(n_predict, self.n_ctx // 4)
+        leaving = choose_leaving(spans, self.n_ctx, n_room, self.n_ctx // 4)
+
+        if self.ctx.get_kv_self().seq_pos_max(self.seq_id) != len(self.tokens) - 1:
+            self._truncate(0)  # somebody else changed the sequence
+        # The last token is always computed, for its logits are needed.
+        self._truncate(min(n_common(self.tokens, prompt), len(prompt) - 1))
+        self.pending, self.spans = prompt[len(self.tokens) :], spans
+        self.out_keys.discard(spans[-1].key)
+        return self._leave(leaving) if leaving else None
+
+    def prefill(self) -> Iterator[PrefillProgress]:
+        """Compute what the cache lacks of the prompt, in batches; stops early when the context is told to abort.
+
+        What was computed until then stays, so that the next attempt goes on there.
+        """
+        n_reused, n_total = len(self.tokens), len(self.pending)
+        yield PrefillProgress(0, n_total, n_reused)
+        while self.pending:
+            chunk = self.pending[: self.ctx.n_batch()]
+            if not self._decode(chunk, is_last=len(chunk) == len(self.pending)):
+                return
+            del self.pending[: len(chunk)]
+            yield PrefillProgress(n_total - len(self.pending), n_total, n_reused)
+
+    def logits(self) -> F32Array:
+        """Logits behind the newest token, f32[n_vocab]; valid until the next decode."""
+        return self.ctx.get_logits_ith(-1)
+
+    def sampler(self, params: SamplerParams) -> Sampler:
+        """A sampler for a reply to the prompt, with the end of the prompt in its window.
+
+        One without a seed of its own goes on where the last reply left the generator, so that a session that was saved
+        and loaded makes the same text as one that was not.
+        """
+        sampler = Sampler(params, len(self.logits()))
+        if params.seed is None and self.sampler_state:
+            sampler.load(self.sampler_state)
+        n = params.repeat_last_n
+        sampler.set_window(self.tokens if n < 0 else self.tokens[max(0, len(self.tokens) - n) :])
+        return sampler
+
+    # -- a reply -----------------------------------------------------------------------------------------------------
+
+    def push(self, token: int) -> bool:
+        """Compute what follows a token of the reply; False when the context was told to abort: it is not kept then.
+
+        There must be room, see `is_full`.
+        """
+        if not self._decode([token], is_last=True):
+            return False
+        self.spans[-1].n_tokens += 1
+        return True
+
+    def make_room(self) -> TurnsLeft | None:
+        """Let the oldest turns leave in the middle of a reply. Where the memory cannot shift, tokens become pending.
+
+        Returns: None where no turn may leave.
+        """
+        if all(span.pinned for span in self.spans[:-1]):
+            return None
+        # One more than n_ctx, for that the context is full is why we are here.
+        return self._leave(choose_leaving(self.spans, self.n_ctx + 1, 2, self.n_ctx // 4))
+
+    # -- the cache ---------------------------------------------------------------------------------------------------
+
+    def _decode(self, chunk: list[int], is_last: bool) -> bool:
+        batch = Batch.from_tokens(chunk, len(self.tokens), self.seq_id, "last" if is_last else "none")
+        if self.ctx.decode(batch) is DecodeStatus.ABORTED:
+            return False
+        self.tokens += chunk
+        return True
+
+    def _truncate(self, n_tokens: int) -> None:
+        """Cut the cache down to its first n_tokens, or to nothing where it cannot be cut there."""
+        if n_tokens >= len(self.tokens) > 0:
+            return
+        kv = self.ctx.get_kv_self()
+        if n_tokens <= 0 or not kv.seq_rm(self.seq_id, n_tokens, -1):
+            kv.seq_rm(self.seq_id, -1, -1)
+            n_tokens = 0
+        del self.tokens[n_tokens:]
+
+    def _leave(self, keys: set[str]) -> TurnsLeft:
+        """Take turns out of the cache and out of what is pending."""
+        n_before = len(self.tokens)
+        ranges = ranges_of(self.spans, keys)
+        whole = self.tokens + self.pending
+        for begin, end in reversed(ranges):
+            del whole[begin:end]
+        n_should = n_before - sum(min(end, n_before) - min(begin, n_before) for begin, end in ranges)
+        for begin, end in reversed(ranges):
+            if not self._cut_out(begin, min(end, n_before)):
+                self._truncate(ranges[0][0])
+                break
+        self.pending = whole[len(self.tokens) :]
+        left = [span for span in self.spans if span.key in keys]
+        self.spans = [span for span in self.spans if span.key not in keys]
+        self.out_keys |= keys
+        return TurnsLeft(
+            tuple(span.key for span in left), sum(span.n_tokens for span in left), n_should - len(self.tokens)
+        )
+
+    def _cut_out(self, begin: int, end: int) -> bool:
+        """Take a range of tokens out of the cache and move up what is behind; False where the memory cannot."""
+        if begin >= end:
+            return True
+        kv = self.ctx.get_kv_self()
+        if end < len(self.tokens):
+            if not kv.caps.shift or not kv.seq_rm(self.seq_id, begin, end):
+                return False
+            kv.seq_add(self.seq_id, end, -1, begin - end)
+        elif not kv.seq_rm(self.seq_id, begin, -1):
+            return False
+        del self.tokens[begin:end]
+        return True
+
+
+def n_common(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the longest common beginning of two lists of ids."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    return next(i for i in range(n) if a[i] != b[i])
