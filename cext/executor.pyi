@@ -55,7 +55,7 @@ class Program:
     ) -> int: ...
     def add_table(self, weight: PackedWeight) -> int: ...
     def add_mapped(self, type: int, n_rows: int, n_cols: int, data: npt.NDArray[np.uint8]) -> int: ...
-    def begin_rows(self, rows_are_outputs: bool, name: str) -> None: ...
+    def begin_rows(self, rows_are_outputs: bool, row_factor: int, name: str) -> None: ...
     def row_op(
         self,
         kind: int,
@@ -66,10 +66,22 @@ class Program:
         f: float,
         x: _Place,
         y: _Place,
+        z: _Place,
         out: _Place,
         w: _F32 | None = None,
         b: _F32 | None = None,
         n_w: int = 0,
+    ) -> None: ...
+    def sort(
+        self,
+        rows_are_outputs: bool,
+        name: str,
+        n_expert: int,
+        n_used: int,
+        ids: _Place,
+        token_of: _Place,
+        sorted_of: _Place,
+        offsets: _Place,
     ) -> None: ...
     def matmul(
         self,
@@ -79,6 +91,8 @@ class Program:
         x: _Place,
         items: list[tuple[PackedWeight, _F32 | None, _Place]],
         glu: int,
+        row_factor: int = 1,
+        offsets: _Place | None = None,
     ) -> None: ...
     def attn(self, name: str, attn: int, q: _Place, out: _Place) -> None: ...
     def finish(self, n_tokens_max: int, n_ctx: int, arena_bytes: int) -> None: ...

@@ -63,11 +63,13 @@ cdef extern from "executor.h" namespace "cext" nogil:
         float f
         Operand x
         Operand y
+        Operand z
         Operand out
         const float* w
         const float* b
     cdef struct MatmulItem:
         PackedMatrix matrix
+        int64_t expert_bytes
         const float* bias
         Operand out
     cdef struct MappedRows:
@@ -79,6 +81,7 @@ cdef extern from "executor.h" namespace "cext" nogil:
     cdef cppclass Stage:
         int kind
         int32_t rows_are_outputs
+        int32_t row_factor
         int32_t name
         vector[RowOp] ops
         vector[MatmulItem] items
@@ -86,6 +89,10 @@ cdef extern from "executor.h" namespace "cext" nogil:
         Operand out
         int32_t is_q8
         int32_t glu
+        int32_t n_expert
+        Operand token_of
+        Operand sorted_of
+        Operand offsets
         int32_t attn
     cdef struct CacheBinding:
         uint8_t** pages
@@ -241,31 +248,42 @@ cdef class Program:
         self.c.mapped.push_back(m)
         return self.c.mapped.size() - 1
 
-    def begin_rows(self, bint rows_are_outputs, str name):
-        """A stage of row operations; `row_op` adds to it."""
-        self._begin(0, rows_are_outputs, name)
+    def begin_rows(self, bint rows_are_outputs, int row_factor, str name):
+        """A stage of row operations; `row_op` adds to it. Rows are tokens or outputs, times row_factor."""
+        self._begin(0, rows_are_outputs, row_factor, name)
 
-    def row_op(self, int kind, int arg, int64_t n, int64_t n_sub, int64_t n_rot, float f, tuple x, tuple y, tuple out,
+    def row_op(self, int kind, int arg, int64_t n, int64_t n_sub, int64_t n_rot, float f, tuple x, tuple y, tuple z, tuple out,
                w=None, b=None, int64_t n_w=0):
         """Append an operation to the stage that was begun last."""
         cdef RowOp op
         op.kind, op.arg, op.n, op.n_sub, op.n_rot, op.f = kind, arg, n, n_sub, n_rot, f
-        op.x, op.y, op.out = operand(x), operand(y), operand(out)
+        op.x, op.y, op.z, op.out = operand(x), operand(y), operand(z), operand(out)
         op.w = pointer(w, n_w, self._keep)
         op.b = pointer(b, n_w, self._keep)
         self.c.stages.back().ops.push_back(op)
 
-    def matmul(self, bint rows_are_outputs, str name, bint is_q8, tuple x, list items, int glu):
+    def sort(self, bint rows_are_outputs, str name, int n_expert, int n_used, tuple ids, tuple token_of, tuple sorted_of,
+             tuple offsets):
+        """A stage that sorts (token, j) pairs by the expert ids[token, j]: i32[rows, n_used]."""
+        self._begin(3, rows_are_outputs, n_used, name)
+        cdef Stage* stage = &self.c.stages.back()
+        stage.n_expert = n_expert
+        stage.x, stage.token_of = operand(ids), operand(token_of)
+        stage.sorted_of, stage.offsets = operand(sorted_of), operand(offsets)
+
+    def matmul(self, bint rows_are_outputs, str name, bint is_q8, tuple x, list items, int glu, int row_factor=1,
+               tuple offsets=None):
         """A stage of products of x with the items' matrices.
 
         Args:
             is_q8: x is in the 8-bit form.
             items: (PackedWeight, bias f32[n_rows] or None, place) each, all with the same n_cols.
             glu: activation number: items are gate and up, act(gate) * up goes to the gate's place; or -1.
+            offsets: where the first row of each expert stands, for matrices with experts; rows are sorted pairs then.
         """
         cdef MatmulItem item
         cdef PackedWeight weight
-        self._begin(1, rows_are_outputs, name)
+        self._begin(1, rows_are_outputs, row_factor, name)
         cdef Stage* stage = &self.c.stages.back()
         stage.x = operand(x)
         stage.is_q8 = is_q8
@@ -276,10 +294,16 @@ cdef class Program:
             item.matrix = weight.matrix
             if item.matrix.n_cols != (<PackedWeight>items[0][0]).matrix.n_cols:
                 raise ValueError(f"{name}: matrices of different widths")
-            item.bias = pointer(bias, item.matrix.n_rows, self._keep)
+            item.expert_bytes = weight.expert_bytes
+            if (offsets is not None) != (weight.n_expert > 0):
+                raise ValueError(f"{name}: experts where none are wanted, or none where they are")
+            item.bias = pointer(bias, item.matrix.n_rows * max(1, weight.n_expert), self._keep)
             item.out = operand(out)
             self._keep.append(weight)
             stage.items.push_back(item)
+        if offsets is not None:
+            stage.n_expert = (<PackedWeight>items[0][0]).n_expert
+            stage.offsets = operand(offsets)
         if glu >= 0 and stage.items[0].matrix.n_rows != stage.items[1].matrix.n_rows:
             raise ValueError(f"{name}: gate and up differ")
 
@@ -287,7 +311,7 @@ cdef class Program:
         """A stage of attention: q f32[n_tokens, n_head * d_k] -> out f32[n_tokens, n_head * d_v]."""
         if attn < 0 or <size_t>attn >= self.c.attns.size():
             raise ValueError(f"attention {attn}")
-        self._begin(2, False, name)
+        self._begin(2, False, 1, name)
         cdef Stage* stage = &self.c.stages.back()
         stage.attn = attn
         stage.x = operand(q)
@@ -307,7 +331,7 @@ cdef class Program:
     @property
     def stage_ns(self):
         """Nanoseconds spent in (row work, products, attention) since the program was built."""
-        return self.c.stage_ns[0], self.c.stage_ns[1], self.c.stage_ns[2]
+        return self.c.stage_ns[0] + self.c.stage_ns[3], self.c.stage_ns[1], self.c.stage_ns[2]
 
     @property
     def scratch_bytes(self):
@@ -319,12 +343,12 @@ cdef class Program:
         """Bytes that attention shares between threads."""
         return self.c.shared_bytes
 
-    cdef _begin(self, int kind, bint rows_are_outputs, str name):
+    cdef _begin(self, int kind, bint rows_are_outputs, int row_factor, str name):
         cdef Stage stage
         stage_set_kind(stage, kind)
         stage.rows_are_outputs = rows_are_outputs
+        stage.row_factor = row_factor
         stage.name = len(self.names)
-        stage.is_q8, stage.glu, stage.attn = 0, -1, -1
         self.names.append(name)
         self.c.stages.push_back(stage)
 

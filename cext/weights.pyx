@@ -44,10 +44,11 @@ cdef class LargeBuffer:
 
 
 def weight_bytes(int type, int64_t n_rows, int64_t n_cols):
-    """Bytes of a packed matrix, or -1 where the type has no kernel or the shape does not fit its blocks."""
+    """Bytes of a packed matrix, a multiple of 64, or -1 where the type has no kernel or the shape does not fit its blocks."""
     if n_rows < 1 or n_cols < 1:
         return -1
-    return packed_bytes(type, n_rows, n_cols)
+    cdef int64_t n = packed_bytes(type, n_rows, n_cols)
+    return n if n < 0 else (n + 63) & ~63
 
 
 def wants_q8(int type):
@@ -61,18 +62,22 @@ def activation_bytes(int64_t n_tokens, int64_t n_cols):
 
 
 cdef class PackedWeight:
-    """One weight matrix [n_rows, n_cols] in row panels.
+    """One weight matrix [n_rows, n_cols] in row panels, or one for each expert.
 
     Args:
         name: GGUF name.
         type: QuantType number.
         buffer: where the panels lie; kept alive.
         offset: byte offset in the buffer, a multiple of 64.
+        n_expert: 0 for a single matrix; else that many, one behind the other.
     """
 
-    def __cinit__(self, str name, int type, int64_t n_rows, int64_t n_cols, LargeBuffer buffer not None, int64_t offset):
-        cdef int64_t n = weight_bytes(type, n_rows, n_cols)
-        if n < 0 or offset < 0 or offset % 64 or offset + n > buffer.nbytes:
+    def __cinit__(self, str name, int type, int64_t n_rows, int64_t n_cols, LargeBuffer buffer not None, int64_t offset,
+                  int64_t n_expert=0):
+        self.n_expert = n_expert
+        self.expert_bytes = weight_bytes(type, n_rows, n_cols)
+        cdef int64_t n = self.expert_bytes * max(1, n_expert)
+        if n < 0 or n_expert < 0 or offset < 0 or offset % 64 or offset + n > buffer.nbytes:
             raise ValueError(f"{name}: type {type}, shape ({n_rows}, {n_cols}) at {offset} does not fit its buffer")
         if packed_init(&self.matrix, type, n_rows, n_cols, buffer.ptr + offset) != 0:
             raise ValueError(f"{name}: type {type} cannot be packed")
@@ -104,11 +109,13 @@ cdef class PackedWeight:
         """Fill the panels from the matrix as it lies in the file.
 
         Args:
-            source: IN uint8[n_rows * row bytes].
+            source: IN uint8[max(1, n_expert) * n_rows * row bytes].
             pool: its threads share the work.
         """
         cdef BlockSize block = block_size_of(self.matrix.type)
-        if source.shape[0] != self.matrix.n_rows * (self.matrix.n_cols // block.elements) * block.bytes:
+        cdef int64_t expert_src = self.matrix.n_rows * (self.matrix.n_cols // block.elements) * block.bytes
+        cdef int64_t n_expert = max(1, self.n_expert)
+        if source.shape[0] != n_expert * expert_src:
             raise ValueError(f"{self.name}: {source.shape[0]} bytes do not hold the matrix")
         cdef PackJob job
         job.matrix = &self.matrix
@@ -116,9 +123,10 @@ cdef class PackedWeight:
         job.src = &source[0]
         job.chunk = max(1, min(64, self.matrix.n_panels // (4 * pool.n_threads)))
         job.status = 0
-        cdef int64_t n_tasks = (self.matrix.n_panels + job.chunk - 1) // job.chunk
+        job.expert_tasks = (self.matrix.n_panels + job.chunk - 1) // job.chunk
+        job.expert_src, job.expert_dst = expert_src, self.expert_bytes
         with nogil:
-            pool.ptr.run(pack_task, &job, n_tasks, 0)
+            pool.ptr.run(pack_task, &job, n_expert * job.expert_tasks, 0)
         if job.status != 0:
             raise ValueError(f"{self.name}: packing failed with status {job.status}")
 
@@ -128,13 +136,19 @@ cdef struct PackJob:
     uint8_t* dst
     const uint8_t* src
     int64_t chunk
+    int64_t expert_tasks
+    int64_t expert_src
+    int64_t expert_dst
     int status
 
 
 cdef void pack_task(void* arg, int64_t task, int ith) noexcept nogil:
     cdef PackJob* job = <PackJob*>arg
-    cdef int64_t first = task * job.chunk
+    cdef int64_t expert = task // job.expert_tasks
+    cdef int64_t first = task % job.expert_tasks * job.chunk
     cdef int64_t end = min(first + job.chunk, job.matrix.n_panels)
-    cdef int status = pack_panels(job.matrix, job.dst, job.src, first, end)
+    cdef PackedMatrix matrix = job.matrix[0]
+    matrix.data = job.dst + expert * job.expert_dst
+    cdef int status = pack_panels(&matrix, <uint8_t*>matrix.data, job.src + expert * job.expert_src, first, end)
     if status != 0:
         job.status = status

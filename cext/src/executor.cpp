@@ -1,6 +1,7 @@
 #include "executor.h"
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "dequant.h"
@@ -30,7 +31,10 @@ struct Runner {
     return reinterpret_cast<float*>(base + o.offset);
   }
   float* row(const Operand& o, int64_t r) const { return at(o) + r * o.ld; }
-  int64_t n_rows(const Stage& s) const { return s.rows_are_outputs ? run->n_outputs : run->n_tokens; }
+  int64_t n_rows(const Stage& s) const {
+    return (s.rows_are_outputs ? run->n_outputs : run->n_tokens) * s.row_factor;
+  }
+  int32_t* ints(const Operand& o) const { return reinterpret_cast<int32_t*>(at(o)); }
   void* thread_scratch(int ith) const { return scratch + ith * program->scratch_bytes; }
   bool stop() const { return run->abort_flag && *static_cast<const volatile int32_t*>(run->abort_flag) != 0; }
 
@@ -44,6 +48,66 @@ struct Runner {
   }
 };
 
+// -- mixtures of experts -----------------------------------------------------------------------------------------------
+
+// Places of the n_used largest values of x, largest first; the first of equal ones wins. With n_group > 1 only the
+// n_group_used groups with the largest sum of their two best take part. Source: arXiv:2412.19437 section 2.1.2.
+void top_k(const float* x, int64_t n, int64_t n_used, int64_t n_group, int64_t n_group_used, int32_t* out) {
+  constexpr int64_t MAX_GROUPS = 64;
+  bool open[MAX_GROUPS];
+  const int64_t groups = n_group > 1 && n_group <= MAX_GROUPS && n % n_group == 0 ? n_group : 1, size = n / groups;
+  for (int64_t g = 0; g < groups; ++g) open[g] = groups == 1;
+  for (int64_t i = 0; groups > 1 && i < n_group_used && i < groups; ++i) {
+    int64_t best = -1;
+    float best_score = 0;
+    for (int64_t g = 0; g < groups; ++g) {
+      if (open[g]) continue;
+      float first = -INFINITY, second = -INFINITY;
+      for (int64_t e = g * size; e < (g + 1) * size; ++e) {
+        if (x[e] > first) {
+          second = first;
+          first = x[e];
+        } else if (x[e] > second) {
+          second = x[e];
+        }
+      }
+      const float score = size > 1 ? first + second : first;
+      if (best < 0 || score > best_score) {
+        best = g;
+        best_score = score;
+      }
+    }
+    open[best] = true;
+  }
+  for (int64_t j = 0; j < n_used; ++j) {
+    int64_t best = -1;
+    for (int64_t e = 0; e < n; ++e) {
+      if (!open[e / size] || (best >= 0 && !(x[e] > x[best]))) continue;
+      bool taken = false;
+      for (int64_t i = 0; i < j; ++i) taken |= out[i] == e;
+      if (!taken) best = e;
+    }
+    out[j] = static_cast<int32_t>(best < 0 ? 0 : best);
+  }
+}
+
+void run_sort(const Runner& u, const Stage& stage) {
+  const int64_t n_used = stage.row_factor, n_pairs = u.n_rows(stage), n_expert = stage.n_expert;
+  const int32_t* expert = u.ints(stage.x);
+  int32_t* offsets = u.ints(stage.offsets);
+  int32_t* token_of = u.ints(stage.token_of);
+  int32_t* sorted_of = u.ints(stage.sorted_of);
+  std::memset(offsets, 0, sizeof(int32_t) * (n_expert + 1));
+  for (int64_t i = 0; i < n_pairs; ++i) ++offsets[expert[i] + 1];
+  for (int64_t e = 0; e < n_expert; ++e) offsets[e + 1] += offsets[e];
+  std::vector<int32_t> next(offsets, offsets + n_expert);
+  for (int64_t i = 0; i < n_pairs; ++i) {
+    const int32_t place = next[expert[i]]++;
+    sorted_of[i] = place;
+    token_of[place] = static_cast<int32_t>(i / n_used);
+  }
+}
+
 // -- rows --------------------------------------------------------------------------------------------------------------
 
 void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
@@ -52,7 +116,7 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
   switch (op.kind) {
     case ROW_GET_PACKED:
     case ROW_GET_MAPPED: {
-      const int64_t id = reinterpret_cast<const int32_t*>(u.at(op.x))[r];
+      const int64_t id = u.ints(op.x)[r];
       if (op.kind == ROW_GET_PACKED) {
         unpack_row(&u.program->tables[op.arg], id, out);
       } else {
@@ -63,7 +127,7 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
       break;
     }
     case ROW_GATHER: {
-      const int64_t id = reinterpret_cast<const int32_t*>(u.at(op.y))[r];
+      const int64_t id = u.ints(op.y)[r];
       std::memcpy(out, u.row(op.x, id), sizeof(float) * op.n);
       break;
     }
@@ -96,7 +160,33 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
       u.attn->store(&u.program->attns[op.arg], u.at(op.x), op.x.ld, v, op.y.ld, cache.pages, cache.cells, r, r + 1);
       break;
     }
-    case ROW_ROPE_TABLE: rope_tables(&u.program->ropes[op.arg], reinterpret_cast<const int32_t*>(u.at(op.x)) + r, 1, out); break;
+    case ROW_SOFTMAX: k.softmax(u.row(op.x, r), op.n, nullptr, 0, 1.0f, 1, op.n, out, op.n); break;
+    case ROW_TOP_K: top_k(u.row(op.x, r), op.n, op.arg, op.n_sub, op.n_rot, reinterpret_cast<int32_t*>(out)); break;
+    case ROW_PICK: {
+      const float* x = u.row(op.x, r);
+      const int32_t* ids = reinterpret_cast<const int32_t*>(u.row(op.y, r));
+      for (int64_t j = 0; j < op.n; ++j) out[j] = x[ids[j]];
+      break;
+    }
+    case ROW_DIV_SUM: {
+      const float* x = u.row(op.x, r);
+      float sum = 0;
+      for (int64_t j = 0; j < op.n; ++j) sum += x[j];
+      const float factor = sum > op.f ? sum : op.f;
+      for (int64_t j = 0; j < op.n; ++j) out[j] = x[j] / factor;
+      break;
+    }
+    case ROW_COMBINE: {
+      const float* weight = u.row(op.y, r);
+      const int32_t* place = reinterpret_cast<const int32_t*>(u.row(op.z, r));
+      std::memset(out, 0, sizeof(float) * op.n);
+      for (int64_t j = 0; j < op.n_sub; ++j) {
+        const float* x = u.row(op.x, place[j]);
+        for (int64_t i = 0; i < op.n; ++i) out[i] += weight[j] * x[i];
+      }
+      break;
+    }
+    case ROW_ROPE_TABLE: rope_tables(&u.program->ropes[op.arg], u.ints(op.x) + r, 1, out); break;
   }
 }
 
@@ -126,78 +216,102 @@ void run_rows(Runner& u, const Stage& stage) {
 
 constexpr int64_t PANEL_ROWS = 16;
 
+// A range of rows that multiply with the same matrices: all of them, or those of one expert.
+struct Part {
+  int64_t expert, t0, t1, first_task;
+};
+
 struct MatmulJob {
   Runner* u;
   const Stage* stage;
   ActQ8 act;
-  int64_t n_tokens, chunk;
-  std::vector<int64_t> first_task;  // of each item
+  int64_t chunk;
+  std::vector<int64_t> first_task;  // of each item, within a part
+  std::vector<Part> parts;
 };
 
-void multiply(const MatmulJob& job, const MatmulItem& item, int64_t p0, int64_t p1, int64_t t0, int64_t t1, float* out,
+void multiply(const MatmulJob& job, const MatmulItem& item, const Part& part, int64_t p0, int64_t p1, float* out,
               int64_t ld_out, void* scratch) {
   const Runner& u = *job.u;
+  PackedMatrix matrix = item.matrix;
+  matrix.data += part.expert * item.expert_bytes;
   if (job.stage->is_q8)
-    u.matmul->mul_q8(&item.matrix, p0, p1, &job.act, t0, t1, out, ld_out, scratch);
+    u.matmul->mul_q8(&matrix, p0, p1, &job.act, part.t0, part.t1, out, ld_out, scratch);
   else
-    u.matmul->mul_f32(&item.matrix, p0, p1, u.at(job.stage->x), job.stage->x.ld, t0, t1, out, ld_out, scratch);
+    u.matmul->mul_f32(&matrix, p0, p1, u.at(job.stage->x), job.stage->x.ld, part.t0, part.t1, out, ld_out, scratch);
   if (!item.bias) return;
+  const float* bias = item.bias + part.expert * matrix.n_rows;
   const int64_t row0 = p0 * PANEL_ROWS;
-  const int64_t end = p1 * PANEL_ROWS < item.matrix.n_rows ? p1 * PANEL_ROWS : item.matrix.n_rows;
-  for (int64_t t = t0; t < t1; ++t)
-    u.rows->add(out + t * ld_out + row0, item.bias + row0, end - row0, out + t * ld_out + row0);
+  const int64_t end = p1 * PANEL_ROWS < matrix.n_rows ? p1 * PANEL_ROWS : matrix.n_rows;
+  for (int64_t t = part.t0; t < part.t1; ++t)
+    u.rows->add(out + t * ld_out + row0, bias + row0, end - row0, out + t * ld_out + row0);
 }
 
 void matmul_task(void* arg, int64_t task, int ith) {
   MatmulJob& job = *static_cast<MatmulJob*>(arg);
   Runner& u = *job.u;
   if (u.stop()) return;
+  size_t at_part = job.parts.size() - 1;
+  while (job.parts[at_part].first_task > task) --at_part;
+  const Part& part = job.parts[at_part];
+  task -= part.first_task;
   const std::vector<MatmulItem>& items = job.stage->items;
-  size_t i = job.stage->glu >= 0 ? 0 : items.size() - 1;
+  size_t i = job.first_task.size() - 1;
   while (job.first_task[i] > task) --i;
   const MatmulItem& item = items[i];
   const int64_t p0 = (task - job.first_task[i]) * job.chunk;
   const int64_t p1 = p0 + job.chunk < item.matrix.n_panels ? p0 + job.chunk : item.matrix.n_panels;
   void* scratch = u.thread_scratch(ith);
   float* out = u.at(item.out);
-  if (job.stage->glu < 0) {
-    multiply(job, item, p0, p1, 0, job.n_tokens, out, item.out.ld, scratch);
-    return;
-  }
-  // Gate goes to its place, up to scratch behind the product's own, and the two meet while they are warm.
+  multiply(job, item, part, p0, p1, out, item.out.ld, scratch);
+  if (job.stage->glu < 0) return;
+  // Gate went to its place; up goes to scratch behind the product's own, and the two meet while they are warm.
   const int64_t row0 = p0 * PANEL_ROWS, row_end = p1 * PANEL_ROWS;
   const int64_t n = (row_end < item.matrix.n_rows ? row_end : item.matrix.n_rows) - row0;
   float* up = reinterpret_cast<float*>(static_cast<uint8_t*>(scratch) + align64(matmul_scratch_bytes(item.matrix.n_cols)));
-  const int64_t ld_up = job.chunk * PANEL_ROWS;
-  multiply(job, item, p0, p1, 0, job.n_tokens, out, item.out.ld, scratch);
-  multiply(job, items[1], p0, p1, 0, job.n_tokens, up - row0, ld_up, scratch);
-  for (int64_t t = 0; t < job.n_tokens; ++t) {
+  const int64_t ld_up = (p1 - p0) * PANEL_ROWS;
+  multiply(job, items[1], part, p0, p1, up - row0 - part.t0 * ld_up, ld_up, scratch);
+  for (int64_t t = part.t0; t < part.t1; ++t) {
     float* gate = out + t * item.out.ld + row0;
-    u.rows->glu(job.stage->glu, gate, up + t * ld_up, n, gate);
+    u.rows->glu(job.stage->glu, gate, up + (t - part.t0) * ld_up, n, gate);
   }
 }
 
 void run_matmul(Runner& u, const Stage& stage) {
-  MatmulJob job{&u, &stage, {}, u.n_rows(stage), 0, {}};
-  if (job.n_tokens == 0) return;
-  if (stage.is_q8) act_q8_bind(&job.act, u.at(stage.x), job.n_tokens, stage.items[0].matrix.n_cols);
-  job.chunk = matmul_chunk_panels(&stage.items[0].matrix, job.n_tokens, u.run->n_threads);
-  int64_t n_tasks = 0;
+  MatmulJob job{&u, &stage, {}, 0, {}, {}};
+  const int64_t n_rows = u.n_rows(stage);
+  if (n_rows == 0) return;
+  const PackedMatrix& first = stage.items[0].matrix;
+  if (stage.is_q8) act_q8_bind(&job.act, u.at(stage.x), n_rows, first.n_cols);
+  const int64_t per_part = stage.n_expert ? (n_rows + stage.n_expert - 1) / stage.n_expert : n_rows;
+  job.chunk = matmul_chunk_panels(&first, per_part, u.run->n_threads);
+  int64_t n_part_tasks = 0;
   for (const MatmulItem& item : stage.items) {
-    job.first_task.push_back(n_tasks);
-    n_tasks += (item.matrix.n_panels + job.chunk - 1) / job.chunk;
+    job.first_task.push_back(n_part_tasks);
+    n_part_tasks += (item.matrix.n_panels + job.chunk - 1) / job.chunk;
     if (stage.glu >= 0) break;
+  }
+  int64_t n_tasks = 0;
+  const int32_t* offsets = stage.n_expert ? u.ints(stage.offsets) : nullptr;
+  for (int64_t e = 0; e < (stage.n_expert ? stage.n_expert : 1); ++e) {
+    const int64_t t0 = offsets ? offsets[e] : 0, t1 = offsets ? offsets[e + 1] : n_rows;
+    if (t0 == t1) continue;
+    job.parts.push_back({e, t0, t1, n_tasks});
+    n_tasks += n_part_tasks;
   }
   u.pool->run(matmul_task, &job, n_tasks, u.run->n_threads);
 }
 
-// Room for `up` of a gate/up task at any number of tokens up to the largest.
-int64_t glu_scratch_bytes(const PackedMatrix& matrix, int64_t n_tokens_max) {
+// Room for `up` of a gate/up task at any number of rows up to the largest. With experts the chunk is chosen for the average
+// number of rows, and one expert may get them all.
+int64_t glu_scratch_bytes(const PackedMatrix& matrix, int64_t n_rows_max, bool any_share) {
   int64_t most = 0;
-  for (int64_t n = 1; n < 2 * n_tokens_max; n *= 2) {
-    const int64_t n_tokens = n < n_tokens_max ? n : n_tokens_max;
-    // between two powers of two the chunk is that of one of them, the tokens at most twice as many
-    const int64_t bytes = 2 * n_tokens * matmul_chunk_panels(&matrix, n_tokens, 1) * PANEL_ROWS * 4;
+  for (int64_t n = 1; n < 2 * n_rows_max; n *= 2) {
+    const int64_t n_rows = n < n_rows_max ? n : n_rows_max;
+    int64_t chunk = matmul_chunk_panels(&matrix, n_rows, 1);
+    if (chunk > matrix.n_panels) chunk = matrix.n_panels;
+    // between two powers of two the chunk is that of one of them, the rows at most twice as many
+    const int64_t bytes = (any_share ? n_rows_max : 2 * n_rows) * chunk * PANEL_ROWS * 4;
     most = bytes > most ? bytes : most;
   }
   return most;
@@ -252,6 +366,7 @@ bool finite_rows(const Runner& u, const Operand& o, int64_t n_rows, int64_t n) {
 // Whether the stage's last output is finite.
 bool stage_is_finite(const Runner& u, const Stage& s) {
   const int64_t n = u.n_rows(s);
+  if (s.kind == Stage::SORT) return true;
   if (s.kind == Stage::ATTN) {
     const AttnParams& p = u.program->attns[s.attn];
     return finite_rows(u, s.out, n, int64_t(p.n_head) * p.d_v);
@@ -262,8 +377,11 @@ bool stage_is_finite(const Runner& u, const Stage& s) {
     return true;
   }
   for (const RowOp& op : s.ops) {
-    if (op.kind == ROW_QUANTIZE || op.kind == ROW_STORE_KV || op.kind == ROW_ROPE_TABLE) continue;
-    if (!finite_rows(u, op.out, n, op.n * (op.n_sub > 0 ? op.n_sub : 1))) return false;
+    if (op.kind == ROW_QUANTIZE || op.kind == ROW_STORE_KV || op.kind == ROW_ROPE_TABLE ||
+        op.kind == ROW_TOP_K)
+      continue;
+    const bool has_parts = op.kind == ROW_RMS_NORM || op.kind == ROW_LAYER_NORM || op.kind == ROW_ROPE;
+    if (!finite_rows(u, op.out, n, has_parts ? op.n * op.n_sub : op.n)) return false;
   }
   return true;
 }
@@ -282,7 +400,7 @@ int Program::finish() {
     } else if (s.kind == Stage::MATMUL) {
       for (const MatmulItem& item : s.items) {
         int64_t own = align64(matmul_scratch_bytes(item.matrix.n_cols));
-        if (s.glu >= 0) own += glu_scratch_bytes(item.matrix, n_tokens_max);
+        if (s.glu >= 0) own += glu_scratch_bytes(item.matrix, n_tokens_max * s.row_factor, s.n_expert > 0);
         scratch_bytes = own > scratch_bytes ? own : scratch_bytes;
       }
     }
@@ -304,6 +422,7 @@ int program_run(Program* program, const RunBinding* run, ThreadPool* pool, void*
       case Stage::ROWS: run_rows(u, stage); break;
       case Stage::MATMUL: run_matmul(u, stage); break;
       case Stage::ATTN: run_attn(u, stage); break;
+      case Stage::SORT: run_sort(u, stage); break;
     }
     const Clock::time_point now = Clock::now();
     program->stage_ns[stage.kind] += std::chrono::duration_cast<std::chrono::nanoseconds>(now - began).count();

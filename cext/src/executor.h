@@ -1,6 +1,7 @@
 // Runs a compiled graph: a list of stages, each a loop over independent tasks with a barrier behind it. A stage is row work
 // (several row operations one after the other on each row), a matrix product of one activation with several weights, or one
-// layer's attention. Sizes that depend on the micro batch are bound at run time; buffers lie at fixed places of one arena.
+// layer's attention. Mixtures of experts add a stage that sorts (token, expert) pairs by expert, after which "rows" are pairs.
+// Sizes that depend on the micro batch are bound at run time; buffers lie at fixed places of one arena.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -53,6 +54,11 @@ enum RowOpKind : int32_t {
   ROW_QUANTIZE = 15,   // out = 8-bit activations of x
   ROW_STORE_KV = 16,   // x = k, y = v into the cache
   ROW_ROPE_TABLE = 17, // out = table of pos[r]
+  ROW_SOFTMAX = 18,
+  ROW_TOP_K = 19,      // out i32[arg] = places of the largest of x, largest first; n_sub groups of which n_rot may be chosen from
+  ROW_PICK = 20,       // out[j] = x[ids[j]], j < n, ids = y
+  ROW_DIV_SUM = 21,    // out = x / max(sum(x), f)
+  ROW_COMBINE = 22,    // out = sum over j < n_sub of y[j] * (row z[j] of x)
 };
 
 struct RowOp {
@@ -62,14 +68,15 @@ struct RowOp {
   int64_t n_sub;
   int64_t n_rot;
   float f;         // eps, factor, cap
-  Operand x, y, out;
+  Operand x, y, z, out;
   const float* w;
   const float* b;
 };
 
 struct MatmulItem {
-  PackedMatrix matrix;
-  const float* bias;  // f32[n_rows] or null
+  PackedMatrix matrix;   // of expert 0 where there are experts
+  int64_t expert_bytes;  // from one expert's matrix to the next
+  const float* bias;     // f32[n_rows], or f32[n_expert, n_rows], or null
   Operand out;
 };
 
@@ -80,8 +87,9 @@ struct MappedRows {
 };
 
 struct Stage {
-  enum Kind : int32_t { ROWS = 0, MATMUL = 1, ATTN = 2 } kind = ROWS;
+  enum Kind : int32_t { ROWS = 0, MATMUL = 1, ATTN = 2, SORT = 3 } kind = ROWS;
   int32_t rows_are_outputs = 0;  // rows: n_outputs, else n_tokens
+  int32_t row_factor = 1;        // times this: experts used per token, where rows are pairs
   int32_t name = 0;              // index of the node's name, for error messages
   std::vector<RowOp> ops;           // ROWS
   std::vector<MatmulItem> items;    // MATMUL
@@ -89,6 +97,10 @@ struct Stage {
   Operand out{};                    // ATTN
   int32_t is_q8 = 0;
   int32_t glu = -1;                 // MATMUL: UnaryOp of act(items[0]) * items[1] into items[0].out, or -1
+  int32_t n_expert = 0;             // MATMUL: products with the expert of each row; SORT
+  Operand token_of{};               // SORT: out i32[pairs], the token of each sorted pair
+  Operand sorted_of{};              // SORT: out i32[pairs], the sorted place of each (token, j)
+  Operand offsets{};                // SORT: out, MATMUL: in: i32[n_expert + 1], first sorted pair of each expert
   int32_t attn = -1;                // ATTN: index of its parameters
 };
 
@@ -126,7 +138,7 @@ struct Program {
   int64_t n_tokens_max = 0, n_ctx = 0;
   int64_t scratch_bytes = 0;  // of one thread
   int64_t shared_bytes = 0;   // of attention
-  int64_t stage_ns[3] = {0, 0, 0};  // time spent in each kind of stage
+  int64_t stage_ns[4] = {0, 0, 0, 0};  // time spent in each kind of stage
 
   // After the last stage was added: sizes of scratch. STATUS_OK or STATUS_BAD_TYPE.
   int finish();

@@ -95,7 +95,7 @@ class Context(StateMixin):
         self._embd: F32Array | None = None
         self._n_outputs = 0
         self._output_of: I32Array = np.zeros(0, dtype=np.int32)
-        self._perf = PerfData(load_ms=model.load_ms)
+        self._perf = PerfData(t_load_ms=model.load_ms)
 
     # -- sizes -------------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,51 @@ def rope(x: Tensor, pos: Tensor, spec: RopeSpec, factors: Tensor | None = None) 
     return Tensor(Op.ROPE, x.shape, (x, pos) if factors is None else (x, pos, factors), {"rope": spec})
 
 
+def softmax(x: Tensor) -> Tensor:
+    """exp(x) / sum(exp(x)) over each row."""
+    return Tensor(Op.SOFTMAX, x.shape, (x,))
+
+
+def top_k(x: Tensor, n_used: int, n_group: int = 1, n_group_used: int = 1) -> Tensor:
+    """Places of the n_used largest values of each row, largest first: i32[rows, n_used].
+
+    With n_group > 1 only the n_group_used groups with the largest sum of their two best take part.
+    """
+    if not 1 <= n_used <= x.n_row or x.n_row % n_group:
+        raise ValueError(f"top_k: {n_used} of {x.n_row} in {n_group} groups")
+    return Tensor(Op.TOP_K, (x.shape[0], n_used), (x,), {"n_group": n_group, "n_group_used": n_group_used})
+
+
+def pick(x: Tensor, ids: Tensor) -> Tensor:
+    """The values of each row at the places ids i32[rows, n] -> f32[rows, n]."""
+    return Tensor(Op.PICK, ids.shape, (x, ids))
+
+
+def div_sum(x: Tensor, least: float) -> Tensor:
+    """x / max(sum(x), least) over each row."""
+    return Tensor(Op.DIV_SUM, x.shape, (x,), {"least": float(least)})
+
+
+def moe(
+    x: Tensor, ids: Tensor, weights: Tensor, gate: Tensor | None, up: Tensor, down: Tensor, activation: str,
+    biases: tuple[Tensor, Tensor, Tensor] | None = None,
+) -> Tensor:  # fmt: skip
+    """The weighted sum of the outputs of each row's experts.
+
+    Args:
+        x: f32[rows, n_embd]; ids: i32[rows, n_used]; weights: f32[rows, n_used].
+        gate, up: [n_expert, n_ff, n_embd]; gate None: activation(up) without a gate.
+        down: [n_expert, n_embd, n_ff].
+        biases: of gate, up and down, f32[n_expert, ...] each.
+    """
+    n_expert, n_ff, n_embd = up.shape
+    if x.n_row != n_embd or down.shape != (n_expert, n_embd, n_ff) or (gate is not None and gate.shape != up.shape):
+        raise ValueError(f"moe: {up.name} {up.shape} and {down.name} {down.shape} do not fit rows of {x.n_row}")
+    src = (x, ids, weights, *((gate, up) if gate is not None else (up,)), down, *(biases or ()))
+    attrs: dict[str, int | str] = {"activation": activation, "gated": int(gate is not None)}
+    return Tensor(Op.MOE, (x.shape[0], n_embd), src, dict(attrs))
+
+
 def columns(x: Tensor, first: int, count: int) -> Tensor:
     """Columns [first, first + count) of every row of x f32[rows, n], without a copy."""
     if first < 0 or first + count > x.n_row:

@@ -43,6 +43,11 @@ class Op(Enum):
     ROPE = "rope"  # x, pos, [factors]
     COLUMNS = "columns"  # x: some columns of every row, no copy
     RESHAPE = "reshape"  # x: the same values, no copy
+    SOFTMAX = "softmax"
+    TOP_K = "top_k"  # x: places of the largest values, i32
+    PICK = "pick"  # x, ids: the values at those places of the row
+    DIV_SUM = "div_sum"  # x / max(sum(x), least)
+    MOE = "moe"  # x, ids, weights, gate, up, down, [biases of the three]
     STORE_KV = "store_kv"  # k, v
     ATTN = "attn"  # q, store, [sinks]
 
