@@ -127,6 +127,16 @@ def read_hparams(gguf: GGUFFile, rope_kind: str) -> HParams:
     )
 
 
+def read_experts(gguf: GGUFFile) -> tuple[int, int]:
+    """(n_expert, n_expert_used); (0, 0) for a model without experts. Raises: HparamError."""
+    arch = gguf.architecture
+    n_expert = gguf.get_int(f"{arch}.expert_count", 0, lo=0, hi=65536)
+    n_used = gguf.get_int(f"{arch}.expert_used_count", 0, lo=0, hi=65536)
+    if n_expert and not 1 <= n_used <= n_expert:
+        raise HparamError(f"{arch}.expert_used_count", f"{n_used} of {n_expert} experts", gguf.path)
+    return n_expert, n_used
+
+
 def read_n_vocab(gguf: GGUFFile) -> int:
     """Entries of the vocabulary: the rows of `token_embd.weight`."""
     info = gguf.tensors.get("token_embd.weight")

@@ -43,6 +43,11 @@ def check_tensors(gguf: GGUFFile, specs: Iterable[TensorSpec]) -> dict[str, Tens
     return found
 
 
+def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor multiplies as a matrix [n_out, n_in], or as experts' matrices [n_expert, n_out, n_in]."""
+    return len(shape) in (2, 3) and not name.endswith(".bias")
+
+
 class WeightStore:
     """The weights of one file.
 
@@ -68,15 +73,15 @@ class WeightStore:
         progress: Progress | None = None,
     ) -> None:
         self._weights: dict[str, Weight] = {}
-        matrices = {n: t for n, t in tensors.items() if len(t.shape) == 2 and n not in mapped}
+        matrices = {n: t for n, t in tensors.items() if is_matrix(n, t.shape) and n not in mapped}
         places: dict[str, int] = {}
         total = 0
         for name, info in matrices.items():
-            n_bytes = weight_bytes(int(info.type), *info.shape)
+            n_bytes = weight_bytes(int(info.type), *info.shape[-2:])
             if n_bytes < 0:
                 raise UnsupportedQuantError(info.type.name, name, gguf.path)
             places[name] = total
-            total += (n_bytes + 63) & ~63
+            total += n_bytes * (info.shape[0] if len(info.shape) == 3 else 1)
         self.packed_bytes = total
         try:
             buffer = LargeBuffer(total)
@@ -88,7 +93,8 @@ class WeightStore:
             if name in mapped:
                 self._weights[name] = MappedWeight(info.type, info.shape[0], info.shape[1], gguf.tensor_data(name))
             elif name in matrices:
-                weight = PackedWeight(name, int(info.type), info.shape[0], info.shape[1], buffer, places[name])
+                n_expert = info.shape[0] if len(info.shape) == 3 else 0
+                weight = PackedWeight(name, int(info.type), *info.shape[-2:], buffer, places[name], n_expert)
                 weight.pack(gguf.tensor_data(name), pool)
                 gguf.release(name)
                 self._weights[name] = weight

@@ -127,7 +127,7 @@ def div_sum(x: Tensor, least: float) -> Tensor:
 
 def moe(
     x: Tensor, ids: Tensor, weights: Tensor, gate: Tensor | None, up: Tensor, down: Tensor, activation: str,
-    biases: tuple[Tensor, Tensor, Tensor] | None = None,
+    biases: tuple[Tensor, ...] = (),
 ) -> Tensor:  # fmt: skip
     """The weighted sum of the outputs of each row's experts.
 
@@ -135,12 +135,14 @@ def moe(
         x: f32[rows, n_embd]; ids: i32[rows, n_used]; weights: f32[rows, n_used].
         gate, up: [n_expert, n_ff, n_embd]; gate None: activation(up) without a gate.
         down: [n_expert, n_embd, n_ff].
-        biases: of gate, up and down, f32[n_expert, ...] each.
+        biases: of gate (where there is one), up and down, f32[n_expert, ...] each, or none.
     """
     n_expert, n_ff, n_embd = up.shape
     if x.n_row != n_embd or down.shape != (n_expert, n_embd, n_ff) or (gate is not None and gate.shape != up.shape):
         raise ValueError(f"moe: {up.name} {up.shape} and {down.name} {down.shape} do not fit rows of {x.n_row}")
-    src = (x, ids, weights, *((gate, up) if gate is not None else (up,)), down, *(biases or ()))
+    if len(biases) not in (0, 2 + (gate is not None)):
+        raise ValueError(f"moe: {len(biases)} biases")
+    src = (x, ids, weights, *((gate, up) if gate is not None else (up,)), down, *biases)
     attrs: dict[str, int | str] = {"activation": activation, "gated": int(gate is not None)}
     return Tensor(Op.MOE, (x.shape[0], n_embd), src, dict(attrs))
 

@@ -12,7 +12,7 @@ from tests.engine.oracle_cases import DATA, bound_of, context, load_case, model,
 
 CASES = [
     "gemma3", "gemma3-q4_k_m", "llama", "llama-bf16", "llama-bias_tied", "llama-f16", "llama-q4_0", "llama-q4_k_m",
-    "llama-rope_linear", "llama-rope_llama3", "llama-rope_yarn", "qwen2",
+    "llama-rope_linear", "llama-rope_llama3", "llama-rope_yarn", "mixtral", "qwen2",
 ]  # fmt: skip
 Batch = engine.Batch
 

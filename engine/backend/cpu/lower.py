@@ -30,10 +30,11 @@ INPUT_SLOTS = {"tokens": 0, "embd": 1, "pos": 2, "out_ids": 3}
 LOGITS_SLOT, EMBD_SLOT, ROPE_POS_SLOT = 4, 5, 6
 VIEWS = (Op.COLUMNS, Op.RESHAPE)
 ROW_OPS = {
-    Op.ADD: 5, Op.MUL: 7, Op.SCALE: 9, Op.UNARY: 10, Op.GLU: 11, Op.SOFTCAP: 12,
+    Op.ADD: 5, Op.MUL: 7, Op.SCALE: 9, Op.UNARY: 10, Op.GLU: 11, Op.SOFTCAP: 12, Op.SOFTMAX: 18, Op.TOP_K: 19, Op.PICK: 20,
+    Op.DIV_SUM: 21,
 }  # fmt: skip
-GET_PACKED, GET_MAPPED, GATHER, RMS_NORM, LAYER_NORM, ROPE, COPY, QUANTIZE, STORE_KV, ROPE_TABLE = (
-    0, 1, 2, 3, 4, 13, 14, 15, 16, 17,
+GET_PACKED, GET_MAPPED, GATHER, RMS_NORM, LAYER_NORM, ROPE, COPY, QUANTIZE, STORE_KV, ROPE_TABLE, COMBINE = (
+    0, 1, 2, 3, 4, 13, 14, 15, 16, 17, 22,
 )  # fmt: skip
 NONE_PLACE = (0, 0, 0, 0)
 
@@ -89,6 +90,7 @@ class _Stage:
 
     kind: str
     rows: Symbol
+    factor: int = 1
     calls: list[Callable[[Program], None]] = field(default_factory=list)
 
 
@@ -183,8 +185,7 @@ class Lowering:
             self.at[id(node)] = self._logits_at
             return self._logits_at
         at = self._new_rows(node)
-        assert at.buffer is not None
-        at.buffer.first = at.buffer.last = len(self.stages) - 1
+        self._start(at)
         return at
 
     def _is_last_use(self, x: Tensor) -> bool:
@@ -222,15 +223,13 @@ class Lowering:
 
     def _rows_stage(self, node: Tensor, rows: Symbol) -> _Stage:
         """The open stage of row work over `rows`, or a new one."""
-        if self.stages and self.stages[-1].kind == "rows" and self.stages[-1].rows is rows:
-            return self.stages[-1]
-        return self._new_stage("rows", rows, node.name or node.op.value)
+        return self._rows_stage_named(rows, node.name or node.op.value, 1)
 
-    def _new_stage(self, kind: str, rows: Symbol, name: str) -> _Stage:
-        stage = _Stage(kind, rows)
+    def _new_stage(self, kind: str, rows: Symbol, name: str, factor: int = 1) -> _Stage:
+        stage = _Stage(kind, rows, factor)
         if kind == "rows":
             outputs = rows is Symbol.N_OUTPUTS
-            stage.calls.append(lambda program: program.begin_rows(outputs, name))
+            stage.calls.append(lambda program: program.begin_rows(outputs, factor, name))
         self.stages.append(stage)
         return stage
 
@@ -242,6 +241,7 @@ class Lowering:
         out: Callable[[], Place] | None,
         x: Callable[[], Place] | None,
         y: Callable[[], Place] | None = None,
+        z: Callable[[], Place] | None = None,
         *,
         arg: int = 0,
         n_sub: int = 1,
@@ -252,7 +252,7 @@ class Lowering:
         n_w: int = 0,
     ) -> None:
         def call(program: Program) -> None:
-            places = [NONE_PLACE if p is None else p() for p in (x, y, out)]
+            places = [NONE_PLACE if p is None else p() for p in (x, y, z, out)]
             program.row_op(kind, arg, n, n_sub, n_rot, f, *places, w, b, n_w)
 
         stage.calls.append(call)
@@ -283,6 +283,8 @@ class Lowering:
             self._emit_products(node)
         elif node.op is Op.ATTN:
             self._emit_attn(node)
+        elif node.op is Op.MOE:
+            self._emit_moe(node)
         else:
             self._emit_row(node)
 
@@ -302,7 +304,7 @@ class Lowering:
             self._emit_get_rows(stage, node, use_ids)
             return
         x = self._use(self.at[id(src[0])])
-        if node.op is not Op.GATHER and self._is_last_use(src[0]):
+        if node.op not in (Op.GATHER, Op.TOP_K, Op.PICK) and self._is_last_use(src[0]):
             self.at[id(node)] = self.at[id(src[0])]
             out = x
         else:
@@ -329,7 +331,11 @@ class Lowering:
             self._row_op(stage, kind + 1, n, out, x, w=self._vector(node.src[1]), n_w=n)
             return
         y = self._use(self.at[id(node.src[1])]) if len(node.src) > 1 else None
-        f = next((node.number(k) for k in ("factor", "cap") if k in node.attrs), 0.0)
+        if node.op is Op.TOP_K:
+            groups = {"n_sub": node.integer("n_group"), "n_rot": node.integer("n_group_used")}
+            self._row_op(stage, kind, node.src[0].n_row, out, x, arg=n, **groups)
+            return
+        f = next((node.number(k) for k in ("factor", "cap", "least") if k in node.attrs), 0.0)
         arg = UNARY_KINDS[node.text("activation")] if "activation" in node.attrs else 0
         self._row_op(stage, kind, n, out, x, y, arg=arg, f=f)
 
@@ -353,8 +359,7 @@ class Lowering:
             index = self._rope_index(spec, factors)
             stage = self._rows_stage(node, Symbol.N_TOKENS)
             at = _At(self._new(4 * self.n_tokens_max * spec.n_rot), 0, 0, spec.n_rot)
-            assert at.buffer is not None
-            at.buffer.first = at.buffer.last = len(self.stages) - 1
+            self._start(at)
             self.tables[key] = (index, at)
             pos = self._use(_At(None, ROPE_POS_SLOT, 0, 1))
             self._row_op(stage, ROPE_TABLE, spec.n_rot, self._use(at), pos, arg=index)
@@ -439,11 +444,96 @@ class Lowering:
         if key not in self.q8:
             stage = self._rows_stage(x, self._symbol(x))
             made = _At(self._new(activation_bytes(self.n_tokens_max, x.n_row)), 0, 0, 0)
-            assert made.buffer is not None
-            made.buffer.first = made.buffer.last = len(self.stages) - 1
+            self._start(made)
             self._row_op(stage, QUANTIZE, x.n_row, self._use(made), self._use(at))
             self.q8[key] = made
         return self.q8[key]
+
+    # -- mixtures of experts -----------------------------------------------------------------------------------------
+
+    def _emit_moe(self, node: Tensor) -> None:
+        """Sort (token, expert) pairs by expert, multiply each expert's rows, add each token's results up."""
+        rows = self._symbol(node)
+        x, ids, weights = node.src[:3]
+        n_gates = 1 + node.integer("gated")
+        matrices, biases = node.src[3 : 4 + n_gates], node.src[4 + n_gates :]
+        experts = [self._experts(m.name) for m in matrices]
+        n_used, n_expert, outputs = ids.n_row, experts[0].n_expert, rows is Symbol.N_OUTPUTS
+        name = node.name or "moe"
+        sort = self._new_stage("sort", rows, name)
+        places = [self._scratch(n) for n in (n_used * self.n_tokens_max, n_used * self.n_tokens_max, n_expert + 1)]
+        token_of, sorted_of, offsets = places
+        token_of.ld, sorted_of.ld = 1, n_used
+        uses = [self._use(self.at[id(ids)]), *(self._use(p) for p in places)]
+        sort.calls.append(lambda program: program.sort(outputs, name, n_expert, n_used, *(use() for use in uses)))
+
+        stage = self._new_stage("rows", rows, name, n_used)
+        gathered = self._scratch(n_used * self.n_tokens_max * x.n_row, x.n_row)
+        self._row_op(stage, GATHER, x.n_row, self._use(gathered), self._use(self.at[id(x)]), self._use(token_of))
+        hidden = self._expert_products(
+            rows, name, gathered, experts[:-1], biases[:-1], offsets, n_used, UNARY_KINDS[node.text("activation")]
+        )
+        results = self._expert_products(rows, name, hidden, experts[-1:], biases[-1:], offsets, n_used, -1)
+
+        stage = self._new_stage("rows", rows, name)
+        out = self._use(self._out(node))
+        uses_in = [self._use(p) for p in (results, self.at[id(weights)], sorted_of)]
+        self._row_op(stage, COMBINE, node.n_row, out, *uses_in, n_sub=n_used)
+
+    def _expert_products(
+        self, rows: Symbol, name: str, x: _At, experts: list[PackedWeight], biases: tuple[Tensor, ...], offsets: _At,
+        n_used: int, activation: int,
+    ) -> _At:  # fmt: skip
+        """One or two products of sorted pairs with their experts' matrices; two meet in act(first) * second."""
+        n_cols, n_rows = experts[0].n_cols, experts[0].n_rows
+        n_pairs = n_used * self.n_tokens_max
+        q8 = wants_q8(experts[0].type)
+        if any(wants_q8(e.type) != q8 for e in experts):
+            raise UnsupportedQuantError("float and quantised experts mixed", name)
+        if q8:
+            stage = self._rows_stage_named(rows, name, n_used)
+            quantised = _At(self._new(activation_bytes(n_pairs, n_cols)), 0, 0, 0)
+            self._start(quantised)
+            self._row_op(stage, QUANTIZE, n_cols, self._use(quantised), self._use(x))
+            x = quantised
+        stage = self._new_stage("matmul", rows, name, n_used)
+        made = self._scratch(n_pairs * n_rows, n_rows)
+        use_x, use_offsets, use_out = self._use(x), self._use(offsets), self._use(made)
+        vectors = [self._vector(b) for b in biases] or [None] * len(experts)
+        outputs, glu = rows is Symbol.N_OUTPUTS, activation if len(experts) == 2 else -1
+
+        def call(program: Program) -> None:
+            items = [(e, b, use_out()) for e, b in zip(experts, vectors, strict=True)]
+            program.matmul(outputs, name, q8, use_x(), items, glu, n_used, use_offsets())
+
+        stage.calls.append(call)
+        if activation >= 0 and glu < 0:
+            stage = self._new_stage("rows", rows, name, n_used)
+            use = self._use(made)
+            self._row_op(stage, ROW_OPS[Op.UNARY], n_rows, use, use, arg=activation)
+        return made
+
+    def _experts(self, name: str) -> PackedWeight:
+        value = self.weight(name)
+        if not isinstance(value, PackedWeight) or not value.n_expert:
+            raise UnsupportedQuantError("one matrix where experts are needed", name)
+        return value
+
+    def _scratch(self, n_values: int, ld: int = 0) -> _At:
+        """A buffer of 4-byte values that starts in the stage that is open now."""
+        at = _At(self._new(4 * n_values), 0, 0, ld)
+        self._start(at)
+        return at
+
+    def _start(self, at: _At) -> None:
+        assert at.buffer is not None
+        at.buffer.first = at.buffer.last = len(self.stages) - 1
+
+    def _rows_stage_named(self, rows: Symbol, name: str, factor: int) -> _Stage:
+        last = self.stages[-1] if self.stages else None
+        if last is not None and last.kind == "rows" and last.rows is rows and last.factor == factor:
+            return last
+        return self._new_stage("rows", rows, name, factor)
 
     # -- attention ---------------------------------------------------------------------------------------------------
 
