@@ -1,0 +1,99 @@
+"""`KVCacheISWA`: one cache for the layers that see everything, one for those with a sliding window.
+
+The second lets go of cells that left the window, oldest first, page by page; a margin is kept so that a chat can step
+back a little without computing anew. Operations that would leave the next tokens without cells that they see are
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.memory.base import MemoryParams, MemorySpec, SwaKind
+from engine.memory.cells import SeqRuns
+from engine.memory.kv import KVCache, Tables, make_stores
+from engine.memory.kv_store import KVStore
+from engine.memory.layout import PAGE_CELLS
+from engine.types import I32Array
+
+MARGIN_MIN = 256
+"""Fewest cells kept behind the window."""
+
+
+class KVCacheISWA(KVCache):
+    """A cache whose second store keeps the window and a margin."""
+
+    @classmethod
+    def create(cls, spec: MemorySpec, params: MemoryParams) -> KVCacheISWA:
+        """An empty cache. Raises: ParamError: a cache type that a head size forbids."""
+        base = tuple(layer for layer in spec.layers if layer.il not in spec.swa_layers)
+        swa = tuple(layer for layer in spec.layers if layer.il in spec.swa_layers)
+        return cls(spec, params, make_stores(spec, params, [base, swa]))
+
+    def _like(self, stores: Sequence[KVStore]) -> KVCacheISWA:
+        return KVCacheISWA(self.spec, self.params, stores)
+
+    @property
+    def _n_window(self) -> int:
+        """Cells behind a token that it may see: what must be there when it is computed."""
+        return max(self.spec.n_swa - 1, 1)
+
+    def _window_start(self, pos: int) -> int:
+        """The first position that a token at pos sees. Source: llama.cpp's is_masked_swa, see kv.md 2.5."""
+        if self.spec.swa_kind is SwaKind.CHUNKED:
+            return pos // self.spec.n_swa * self.spec.n_swa
+        return pos - self.spec.n_swa + 1
+
+    def _is_complete(self, tables: Tables) -> bool:
+        """Whether the newest cells of both stores are the same, as far back as the next tokens can see.
+
+        By position for sequences whose cells share positions, and by order for those about to close a gap.
+        """
+        base, swa = tables
+        start = self._window_start(base.pos_max() + 1)
+        n = max(base.kept(max(start, 0), base.pos_max() + 1).n_cells, min(self._n_window, base.n_cells))
+        return base.frame == swa.frame and np.array_equal(_newest(base, n), _newest(swa, n))
+
+    def seq_pos_reentry(self, seq_id: int) -> int:
+        """The oldest position p, other than 0, for which removing [p, end) works; 0 where all cells are there."""
+        base, swa = self.tables(self._seq(seq_id))
+        n_gone = base.n_cells - swa.n_cells
+        if n_gone == 0:
+            return 0
+        index = n_gone + self._n_window - 1
+        return int(base.cells().pos[index]) + 1 if index < base.n_cells else base.pos_max() + 1
+
+    def _trim(self, seq_ids: Sequence[int]) -> None:
+        if not self.params.swa_full:
+            self._drop(seq_ids, max(self.spec.n_swa, MARGIN_MIN))
+
+    def _make_room(self, n_tokens: int) -> None:
+        store = self.stores[1]
+        if n_tokens > 1 << 40 or store.pages.pool.n_free * PAGE_CELLS < 2 * n_tokens:
+            self._drop(self.seq_ids(), 0)
+
+    def _drop(self, seq_ids: Sequence[int], margin: int) -> None:
+        """Let go of whole pages of cells older than the window and the margin, by position and by order."""
+        store = self.stores[1]
+        trimmed: dict[int, SeqRuns] = {}
+        for seq_id in seq_ids:
+            table = store.table(seq_id)
+            keep_from = self._window_start(table.pos_max() + 1) - margin
+            if keep_from - table.pos_min() < PAGE_CELLS:
+                continue
+            by_order = _newest(table, self._n_window + margin)
+            keep_from = min(keep_from, int(by_order[0]))
+            if keep_from - table.pos_min() >= PAGE_CELLS:
+                trimmed[seq_id] = table.removed(0, keep_from)
+        if trimmed:
+            store.install(trimmed)
+
+
+def _newest(table: SeqRuns, n: int) -> I32Array:
+    """Positions of the newest n cells, or of all."""
+    runs = table.runs
+    behind = np.cumsum(runs["count"][::-1])
+    n_runs = int(np.searchsorted(behind, n)) + 1
+    return SeqRuns(runs[-n_runs:]).cells().pos[-n:] if n > 0 and len(runs) else np.zeros(0, np.int32)

@@ -1,0 +1,197 @@
+"""Cells of stores as blocks of a state file, and as a digest.
+
+    KVHD  u32 1 for all sequences, 0 for one | u32 n_stores | the cache's fingerprint
+    per store:
+    CELL  u32 n_cells | u32 n_seq | per sequence: i32 seq_id, i32 frame, u32 n_runs, i32[n_runs][5]: first row, count,
+          first position, step (0 or 1), delta
+    ROWS  K and V of the cells, 64 at a time in the layout of a page, the last ones in that of a page with fewer cells
+
+Cells that several sequences share are written once. Rows go straight from page to file and from file to page where 64
+cells that follow each other are one page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from cext.pages import gather_cells, scatter_cells
+from engine.errors import StateMismatchError
+from engine.io import BlockReader, BlockWriter
+from engine.memory.base import MemoryParams, RunArray
+from engine.memory.cells import TURN_MAX, Cells, SeqRuns, cells_of_ranges, from_cells, join_cells
+from engine.memory.kv_store import KVStore
+from engine.memory.layout import PAGE_CELLS
+from engine.types import I64Array
+
+_HEAD = struct.Struct("<II")
+_SEQ = struct.Struct("<iiI")
+_RUN_FIELDS = ("first", "count", "pos0", "step", "delta")
+_FINGERPRINT_MAX = 1 << 20
+
+
+def save_stores(fingerprint: str, stores: Sequence[KVStore], writer: BlockWriter, seq_id: int | None) -> None:
+    """Write one sequence, or all."""
+    head = _HEAD.pack(seq_id is None, len(stores)) + fingerprint.encode()
+    writer.block(b"KVHD", [head], len(head))
+    for store in stores:
+        seq_ids = sorted(store.seqs) if seq_id is None else [s for s in (seq_id,) if s in store.seqs]
+        written = [store.seqs[s].cells() for s in seq_ids]
+        everything = join_cells(written)
+        _, first = np.unique(everything.key(), return_index=True)
+        rows = everything.take(np.sort(first))
+        parts = [_HEAD.pack(len(rows), len(seq_ids))]
+        for s, cells in zip(seq_ids, written, strict=True):
+            runs = from_cells(_in_rows(cells, rows), 0).runs
+            parts.append(_SEQ.pack(s, store.seqs[s].frame, len(runs)))
+            parts.append(np.stack([runs[name] for name in _RUN_FIELDS], 1).astype("<i4").tobytes())
+        writer.block(b"CELL", parts, sum(len(part) for part in parts))
+        writer.block(b"ROWS", _row_parts(store, rows), len(rows) * store.layout.cell_bytes)
+
+
+def load_stores(
+    fingerprint: str, stores: Sequence[KVStore], reader: BlockReader, seq_id: int | None, params: MemoryParams
+) -> dict[int, tuple[SeqRuns, ...]]:
+    """Read what `save_stores` wrote into cells of the stores, in transactions of their pages that are left open.
+
+    Raises: StateFileError kinds; ContextFullError, OutOfMemoryError: no room. Roll the pages back then.
+    """
+    head = reader.whole(b"KVHD", _FINGERPRINT_MAX)
+    if len(head) < _HEAD.size:
+        raise reader.error("the cache's header is too short")
+    is_full, n_stores = _HEAD.unpack_from(head)
+    found = head[_HEAD.size :].decode(errors="replace")
+    if found != fingerprint or n_stores != len(stores):
+        raise StateMismatchError(f"made for another cache: '{found[:200]}', this is '{fingerprint[:200]}'", reader.name)
+    if is_full != (seq_id is None):
+        raise reader.error("holds all sequences, not one" if is_full else "holds one sequence, not all")
+    columns = [_load_store(store, reader, seq_id, params) for store in stores]
+    tables: dict[int, tuple[SeqRuns, ...]] = {}
+    for s in columns[0]:
+        of_seq = tuple(column.get(s, SeqRuns()) for column in columns)
+        if len({(table.frame, table.pos_max()) for table in of_seq}) != 1:
+            raise reader.error(f"the caches differ in sequence {s}")
+        tables[s] = of_seq
+    if any(column.keys() != columns[0].keys() for column in columns):
+        raise reader.error("the caches have different sequences")
+    return {seq_id: tuple(SeqRuns() for _ in stores)} if seq_id is not None and not tables else tables
+
+
+def state_hash(stores: Sequence[KVStore]) -> bytes:
+    """Digest of every sequence's positions, K and V, whatever pages they lie in."""
+    digest = hashlib.blake2b(digest_size=32)
+    for store in stores:
+        for seq_id in sorted(store.seqs):
+            table = store.seqs[seq_id]
+            cells = table.cells()
+            digest.update(_SEQ.pack(seq_id, table.frame, len(cells)))
+            digest.update(cells.pos.tobytes())
+            digest.update(cells.delta.tobytes())
+            for part in _row_parts(store, cells):
+                digest.update(part)
+    return digest.digest()
+
+
+def _in_rows(cells: Cells, rows: Cells) -> Cells:
+    """Cells as places in the written rows: page 0, cell = index of the row."""
+    order = np.argsort(rows.key())
+    index = order[np.searchsorted(rows.key()[order], cells.key())].astype(np.int32)
+    return Cells(np.zeros(len(cells), np.uint64), np.zeros(len(cells), np.int32), index, cells.pos, cells.delta)
+
+
+def _is_page(cells: Cells) -> bool:
+    """Whether these are the 64 cells of one page in order."""
+    return (
+        len(cells) == PAGE_CELLS
+        and bool((cells.page_id == cells.page_id[0]).all())
+        and bool((cells.cell == np.arange(PAGE_CELLS)).all())
+    )
+
+
+def _row_parts(store: KVStore, cells: Cells) -> Iterator[memoryview]:
+    """K and V of cells, 64 at a time, from the page itself where that can be. A part lasts until the next one."""
+    buffer = np.empty(PAGE_CELLS * store.layout.cell_bytes, np.uint8)
+    for i in range(0, len(cells), PAGE_CELLS):
+        group = cells.take(slice(i, i + PAGE_CELLS))
+        if _is_page(group):
+            yield store.pages.pool.view(int(group.page_id[0])).data
+        else:
+            part = buffer[: len(group) * store.layout.cell_bytes]
+            gather_cells(store.layout.row_bytes, group.page, group.cell, part)
+            yield part.data
+
+
+def _load_store(store: KVStore, reader: BlockReader, seq_id: int | None, params: MemoryParams) -> dict[int, SeqRuns]:
+    n_bytes = reader.begin(b"CELL")
+    n_cells, n_seq = _HEAD.unpack(reader.read(_HEAD.size))
+    if n_seq > (params.n_seq_max if seq_id is None else 1):
+        raise reader.error(f"{n_seq} sequences do not fit here")
+    saved: dict[int, SeqRuns] = {}
+    for _ in range(n_seq):
+        found, frame, n_runs = _SEQ.unpack(reader.read(_SEQ.size))
+        if n_runs * 20 > n_bytes:
+            raise reader.error(f"{n_runs} runs do not fit into {n_bytes:,} bytes")
+        fields = reader.read_array(np.dtype("<i4"), n_runs * 5).reshape(n_runs, 5).astype(np.int64)
+        target = found if seq_id is None else seq_id
+        if target in saved or not 0 <= target < params.n_seq_max:
+            raise reader.error(f"sequence {target} is out of range or there twice")
+        saved[target] = _checked(fields, frame, n_cells, params.n_ctx, reader)
+    reader.end()
+    if reader.begin(b"ROWS") != n_cells * store.layout.cell_bytes:
+        raise reader.error(f"keys and values are not those of {n_cells:,} cells")
+    if n_cells > sum(table.n_cells for table in saved.values()):
+        raise reader.error("cells without a sequence")
+    store.pages.begin()
+    places = cells_of_ranges(store.take(n_cells), np.zeros(n_cells, np.int32), 0)
+    _read_rows(store, reader, places)
+    reader.end()
+    return {s: _placed(table, places) for s, table in saved.items()}
+
+
+def _checked(fields: I64Array, frame: int, n_cells: int, n_ctx: int, reader: BlockReader) -> SeqRuns:
+    """Runs over rows, from the file's numbers, each of which is looked at."""
+    first, count, pos0, step, delta = fields.T
+    last = pos0 + (count - 1) * step
+    sound = (
+        len(fields) > 0
+        and bool(((first >= 0) & (count > 0) & (first + count <= n_cells)).all())
+        and bool(((pos0 >= 0) & (step >= 0) & (step <= 1)).all())
+        and bool((pos0[1:] >= last[:-1]).all())
+        and bool((np.abs(delta) <= TURN_MAX).all())
+        and abs(frame) <= TURN_MAX
+        and int(delta[-1]) == 0
+        and int(count.sum()) <= n_cells
+    )
+    if not sound:
+        raise reader.error("the runs of a sequence are inconsistent")
+    if int(last[-1]) >= n_ctx:
+        raise StateMismatchError(f"has position {int(last[-1])}, this context has {n_ctx}", reader.name)
+    runs: RunArray = np.zeros(len(fields), SeqRuns().runs.dtype)
+    for i, name in enumerate(_RUN_FIELDS):
+        runs[name] = fields[:, i]
+    table = SeqRuns(runs, frame)
+    if len(np.unique(table.cells().cell)) != table.n_cells:
+        raise reader.error("a sequence has a cell twice")
+    return table
+
+
+def _read_rows(store: KVStore, reader: BlockReader, places: Cells) -> None:
+    buffer = np.empty(PAGE_CELLS * store.layout.cell_bytes, np.uint8)
+    for i in range(0, len(places), PAGE_CELLS):
+        group = places.take(slice(i, i + PAGE_CELLS))
+        if _is_page(group):
+            reader.read_into(store.pages.pool.view(int(group.page_id[0])))
+        else:
+            part = buffer[: len(group) * store.layout.cell_bytes]
+            reader.read_into(part)
+            scatter_cells(store.layout.row_bytes, part, group.page, group.cell)
+
+
+def _placed(table: SeqRuns, places: Cells) -> SeqRuns:
+    """Runs over rows as runs over the cells that the rows were read to."""
+    cells = table.cells()
+    there = places.take(cells.cell.astype(np.int64))
+    return from_cells(Cells(there.page, there.page_id, there.cell, cells.pos, cells.delta), table.frame)

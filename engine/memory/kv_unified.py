@@ -1,0 +1,30 @@
+"""`KVCacheUnified`: one cache for all layers, each of which sees every cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.memory.base import MemoryParams, MemorySpec
+from engine.memory.kv import KVCache, Tables, make_stores
+from engine.memory.kv_store import KVStore
+
+
+class KVCacheUnified(KVCache):
+    """A cache that keeps every cell until it is removed."""
+
+    @classmethod
+    def create(cls, spec: MemorySpec, params: MemoryParams) -> KVCacheUnified:
+        """An empty cache. Raises: ParamError: a cache type that a head size forbids."""
+        return cls(spec, params, make_stores(spec, params, [spec.layers]))
+
+    def _is_complete(self, tables: Tables) -> bool:
+        return True
+
+    def _trim(self, seq_ids: Sequence[int]) -> None:
+        return None
+
+    def _make_room(self, n_tokens: int) -> None:
+        return None
+
+    def _like(self, stores: Sequence[KVStore]) -> KVCacheUnified:
+        return KVCacheUnified(self.spec, self.params, stores)
