@@ -20,7 +20,7 @@ DEFAULT_TESTS = ["tests/cext", "tests/engine/gguf"]
 def main(arguments: list[str]) -> int:
     """Build, then run pytest with those arguments; answers its status."""
     COPY.mkdir(parents=True, exist_ok=True)
-    for name in ("setup.py", "pyproject.toml"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, COPY / name)
     for name in PACKAGES:
         # Updated in place, so that only what changed is compiled again.
