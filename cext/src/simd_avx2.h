@@ -92,6 +92,23 @@ inline float vf_hmax(VF a) {
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
+inline VF vf_sums(const VF* a) {
+  VF t[4], u[2];
+  for (int i = 0; i < 4; ++i) {
+    const VF lo = _mm256_permute2f128_ps(a[i], a[i + 4], 0x20), hi = _mm256_permute2f128_ps(a[i], a[i + 4], 0x31);
+    t[i] = _mm256_add_ps(lo, hi);  // halves: a[i], a[i + 4]
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __m256d x = _mm256_castps_pd(t[i]), y = _mm256_castps_pd(t[i + 2]);
+    u[i] = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)), _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+  }
+  const VF w = _mm256_add_ps(_mm256_shuffle_ps(u[0], u[1], 0x88), _mm256_shuffle_ps(u[0], u[1], 0xdd));
+  return _mm256_permute_ps(w, 0xd8);  // quarters came as 0 2 1 3
+}
+inline float vf_first_lane(VF a) { return _mm256_cvtss_f32(a); }
+inline float vf_half(const uint8_t* p) {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*reinterpret_cast<const uint16_t*>(p))));
+}
 inline VF vf_swap_pairs(VF a) { return _mm256_permute_ps(a, 0xb1); }
 inline VF vf_load_twice(const float* p) {
   const __m256i index = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);

@@ -76,6 +76,23 @@ inline VM vf_inside(const int32_t* x, int32_t lo, int32_t hi) {
 inline VF vf_from_i32(const int32_t* p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 inline float vf_hsum(VF a) { return _mm512_reduce_add_ps(a); }
 inline float vf_hmax(VF a) { return _mm512_reduce_max_ps(a); }
+inline VF vf_sums(const VF* a) {
+  VF t[8], u[4], v[2];
+  for (int i = 0; i < 8; ++i)  // halves: a[i], a[i + 8]
+    t[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a[i], a[i + 8], 0x44), _mm512_shuffle_f32x4(a[i], a[i + 8], 0xee));
+  for (int i = 0; i < 4; ++i)  // quarters: a[i], a[i + 8], a[i + 4], a[i + 12]
+    u[i] = _mm512_add_ps(_mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd));
+  for (int i = 0; i < 2; ++i) {
+    const __m512d x = _mm512_castps_pd(u[i]), y = _mm512_castps_pd(u[i + 2]);
+    v[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  }
+  const VF w = _mm512_add_ps(_mm512_shuffle_ps(v[0], v[1], 0x88), _mm512_shuffle_ps(v[0], v[1], 0xdd));
+  return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15), w);
+}
+inline float vf_first_lane(VF a) { return _mm512_cvtss_f32(a); }
+inline float vf_half(const uint8_t* p) {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*reinterpret_cast<const uint16_t*>(p))));
+}
 inline VF vf_swap_pairs(VF a) { return _mm512_permute_ps(a, 0xb1); }
 inline VF vf_load_twice(const float* p) {
   const __m512i index = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);

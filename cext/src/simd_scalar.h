@@ -1,5 +1,5 @@
-// Vectors of 4 floats in plain C: the reference for simd_avx2.h and simd_avx512.h, which define the same names.
-// VF holds VF_W floats, VM a truth per lane. Include inside no namespace; everything is local to the file.
+// Vectors of 8 floats in plain C: the reference for simd_avx2.h and simd_avx512.h, which define the same names.
+// VF holds VF_W floats, VM a truth per lane. Everything is local to the including file.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace cext {
 namespace {
 
-constexpr int VF_W = 4;
+constexpr int VF_W = 8;
 constexpr int VF_REGS = 16;  // registers to plan for
 struct VF { float v[VF_W]; };
 struct VM { bool v[VF_W]; };
@@ -63,7 +63,19 @@ inline VM vf_within(int32_t x, const int32_t* lo, const int32_t* hi) { CEXT_MASK
 // Lanes whose x[i] lies in [lo, hi].
 inline VM vf_inside(const int32_t* x, int32_t lo, int32_t hi) { CEXT_MASK(lo <= x[i] && x[i] <= hi); }
 inline VF vf_from_i32(const int32_t* p) { CEXT_LANES((float)p[i]); }
-inline float vf_hsum(VF a) { return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]); }
+inline float vf_hsum(VF a) {
+  for (int half = VF_W / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a.v[i] += a.v[i + half];
+  return a.v[0];
+}
+// Lane i = the sum of a[i], every one added up in the same order.
+inline VF vf_sums(const VF* a) { CEXT_LANES(vf_hsum(a[i])); }
+inline float vf_first_lane(VF a) { return a.v[0]; }
+inline float vf_half(const uint8_t* p) {  // the f16 at p
+  uint16_t h;
+  std::memcpy(&h, p, sizeof h);
+  return f16_to_f32(h);
+}
 inline float vf_hmax(VF a) {
   float m = a.v[0];
   for (int i = 1; i < VF_W; ++i) m = a.v[i] > m ? a.v[i] : m;

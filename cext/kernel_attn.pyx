@@ -1,0 +1,215 @@
+"""Attention over pages, called by itself: for tests and benchmarks. The engine calls the same C functions.
+
+Pages are addresses; the caller keeps their memory alive and answers for the cells that its runs name.
+"""
+
+import time
+
+import numpy as np
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+
+cdef extern from "rope.h" namespace "cext" nogil:
+    cdef struct RopeParams:
+        int32_t kind
+        int32_t n_rot
+        float freq_base
+        float freq_scale
+        float ext_factor
+        float attn_factor
+        float beta_fast
+        float beta_slow
+        int32_t n_ctx_orig
+        const float* freq_factors
+
+
+cdef extern from "attn.h" namespace "cext" nogil:
+    cdef struct KVRun:
+        uint8_t* page
+    cdef struct AttnSegment:
+        int32_t t0
+        int32_t n_tokens
+        int64_t run0
+        int64_t n_runs
+    cdef struct AttnParams:
+        int32_t n_head
+        int32_t n_head_kv
+        int32_t d_k
+        int32_t d_v
+        int32_t type_k
+        int32_t type_v
+        int64_t k_off
+        int64_t v_off
+        float scale
+        float softcap
+        int32_t swa_kind
+        int32_t n_swa
+        int32_t causal
+        float max_alibi_bias
+        const float* sinks
+        RopeParams rope
+    cdef struct AttnCall:
+        const AttnParams* p
+        int64_t n_tokens
+        const float* q
+        int64_t ld_q
+        const int32_t* pos
+        const AttnSegment* segments
+        int64_t n_segments
+        const KVRun* runs
+        float* out
+        int64_t ld_out
+        void* shared
+        int64_t shared_bytes
+    cdef struct AttnKernels:
+        void (*task)(const AttnCall*, int64_t, void*) noexcept nogil
+        void (*merge)(const AttnCall*, int64_t, void*) noexcept nogil
+        void (*store)(const AttnParams*, const float*, int64_t, const float*, int64_t, uint8_t**,
+                      const int32_t*, int64_t, int64_t) noexcept nogil
+    int attn_check(const AttnParams* p)
+    int64_t attn_shared_bytes(const AttnParams* p, int64_t n_tokens_max, int64_t n_ctx)
+    int64_t attn_scratch_bytes(const AttnParams* p)
+    int64_t attn_prepare(const AttnCall* call, int n_threads)
+    int64_t attn_n_merge(const AttnCall* call)
+    const AttnKernels& attn_kernels_for(int isa)
+
+
+cdef extern from "threadpool.h" namespace "cext" nogil:
+    cdef cppclass ThreadPool:
+        ThreadPool(int n_threads) except +
+        void run(void (*fn)(void*, int64_t, int) noexcept nogil, void* arg, int64_t n_tasks, int n_use)
+
+
+cdef struct Job:
+    const AttnCall* call
+    void (*run)(const AttnCall*, int64_t, void*) noexcept nogil
+    char* scratch
+    int64_t scratch_bytes
+
+
+cdef void _run_task(void* arg, int64_t task, int ith) noexcept nogil:
+    cdef Job* job = <Job*> arg
+    job.run(job.call, task, job.scratch + ith * job.scratch_bytes)
+
+
+cdef class Attention:
+    """One layer's attention: its parameters, and the calls.
+
+    Args:
+        params: AttnParams' fields by name; `rope` a mapping of RopeParams' fields, or absent.
+        sinks: f32[n_head] or None.
+        freq_factors: f32[n_rot / 2] or None.
+    Raises: ValueError: where the kernels refuse the layer.
+    """
+
+    cdef AttnParams p
+    cdef const AttnKernels* kernels
+    cdef object _keep
+
+    def __init__(self, int isa, dict params, const float[::1] sinks=None, const float[::1] freq_factors=None):
+        memset(&self.p, 0, sizeof(self.p))
+        self._keep = (sinks, freq_factors)
+        self.kernels = &attn_kernels_for(isa)
+        self.p.n_head, self.p.n_head_kv = params["n_head"], params["n_head_kv"]
+        self.p.d_k, self.p.d_v = params["d_k"], params["d_v"]
+        self.p.type_k, self.p.type_v = params["type_k"], params["type_v"]
+        self.p.k_off, self.p.v_off = params["k_off"], params["v_off"]
+        self.p.scale, self.p.softcap = params["scale"], params.get("softcap", 0.0)
+        self.p.swa_kind, self.p.n_swa = params.get("swa_kind", 0), params.get("n_swa", 0)
+        self.p.causal = params.get("causal", True)
+        self.p.max_alibi_bias = params.get("max_alibi_bias", 0.0)
+        rope = params.get("rope", {})
+        self.p.rope.kind, self.p.rope.n_rot = rope.get("kind", 0), rope.get("n_rot", 0)
+        self.p.rope.freq_base, self.p.rope.freq_scale = rope.get("freq_base", 10000.0), rope.get("freq_scale", 1.0)
+        self.p.rope.ext_factor, self.p.rope.attn_factor = rope.get("ext_factor", 0.0), rope.get("attn_factor", 1.0)
+        self.p.rope.beta_fast, self.p.rope.beta_slow = 32.0, 1.0
+        self.p.rope.n_ctx_orig = rope.get("n_ctx_orig", 4096)
+        if freq_factors is not None and freq_factors.shape[0]:
+            self.p.rope.freq_factors = &freq_factors[0]
+        if sinks is not None and sinks.shape[0] == self.p.n_head:
+            self.p.sinks = &sinks[0]
+        if attn_check(&self.p):
+            raise ValueError("the attention kernels refuse these parameters")
+
+    def store(self, const float[:, ::1] k not None, const float[:, ::1] v not None, const uint64_t[::1] pages not None,
+              const int32_t[::1] cells not None):
+        """Write K, f32[n_tokens, n_head_kv * d_k], and V alike to the page and cell of each token."""
+        cdef Py_ssize_t n = k.shape[0]
+        if v.shape[0] != n or pages.shape[0] != n or cells.shape[0] != n:
+            raise ValueError("k, v, pages and cells differ in length")
+        if k.shape[1] != self.p.n_head_kv * self.p.d_k or v.shape[1] != self.p.n_head_kv * self.p.d_v:
+            raise ValueError("k or v has the wrong width")
+        if n:
+            self.kernels.store(&self.p, &k[0, 0], k.shape[1], &v[0, 0], v.shape[1], <uint8_t**> &pages[0], &cells[0],
+                               0, n)
+
+    def run(self, const float[:, ::1] q not None, const int32_t[::1] pos not None,
+            const int64_t[:, ::1] segments not None, const uint8_t[:, ::1] runs not None, int n_threads=1,
+            int n_ctx=4096, bint is_reversed=False, int n_repeats=0):
+        """Attend. Returns out f32[n_tokens, n_head * d_v] and the numbers of tasks, or, with n_repeats, seconds each.
+
+        Args:
+            q: f32[n_tokens, n_head * d_k], rotated to pos.
+            segments: i64[n_segments, 4]: t0, n_tokens, run0, n_runs.
+            runs: u8[n_runs, 32]: KVRun records.
+            n_threads: what the plan is made for; with n_repeats also the threads that run it.
+            is_reversed: do the tasks from last to first.
+        """
+        cdef AttnCall call
+        cdef Job job
+        cdef int64_t i, n_tasks, n_merge
+        cdef Py_ssize_t n = q.shape[0]
+        cdef AttnSegment[64] segment_table
+        if segments.shape[0] > 64 or segments.shape[1] != 4 or runs.shape[1] != 32 or pos.shape[0] != n or n == 0:
+            raise ValueError("segments, runs or pos have the wrong shape")
+        if q.shape[1] != self.p.n_head * self.p.d_k:
+            raise ValueError("q has the wrong width")
+        for i in range(segments.shape[0]):
+            segment_table[i].t0, segment_table[i].n_tokens = <int32_t> segments[i, 0], <int32_t> segments[i, 1]
+            segment_table[i].run0, segment_table[i].n_runs = segments[i, 2], segments[i, 3]
+        out = np.full((n, self.p.n_head * self.p.d_v), np.nan, np.float32)
+        cdef float[:, ::1] out_view = out
+        call.p, call.n_tokens = &self.p, n
+        call.q, call.ld_q, call.pos = &q[0, 0], q.shape[1], &pos[0]
+        call.segments, call.n_segments = segment_table, segments.shape[0]
+        call.runs = <const KVRun*> &runs[0, 0] if runs.shape[0] else NULL
+        call.out, call.ld_out = &out_view[0, 0], out_view.shape[1]
+        call.shared_bytes = attn_shared_bytes(&self.p, n, n_ctx)
+        job.call, job.scratch_bytes = &call, attn_scratch_bytes(&self.p)
+        # NUMERICS: filled with NaN patterns, so that a kernel which reads what nothing wrote is seen.
+        shared = np.full(call.shared_bytes + 64, 0xFF, np.uint8)
+        scratch = np.full(job.scratch_bytes * n_threads + 64, 0xFF, np.uint8)
+        cdef uint64_t at = shared.ctypes.data
+        call.shared = <void*> ((at + 63) // 64 * 64)
+        at = scratch.ctypes.data
+        job.scratch = <char*> ((at + 63) // 64 * 64)
+        if n_repeats:
+            return self._measure(&job, n_threads, n_repeats)
+        n_tasks = attn_prepare(&call, n_threads)
+        n_merge = attn_n_merge(&call)
+        with nogil:
+            for i in range(n_tasks):
+                self.kernels.task(&call, n_tasks - 1 - i if is_reversed else i, job.scratch)
+            for i in range(n_merge):
+                self.kernels.merge(&call, n_merge - 1 - i if is_reversed else i, job.scratch)
+        return out, (n_tasks, n_merge)
+
+    cdef list _measure(self, Job* job, int n_threads, int n_repeats):
+        cdef ThreadPool* pool = new ThreadPool(n_threads)
+        cdef int64_t n_tasks, n_merge
+        seconds = []
+        for _ in range(n_repeats):
+            started = time.perf_counter()
+            with nogil:
+                n_tasks = attn_prepare(job.call, n_threads)
+                n_merge = attn_n_merge(job.call)
+                job.run = self.kernels.task
+                pool.run(_run_task, job, n_tasks, 0)
+                job.run = self.kernels.merge
+                if n_merge:
+                    pool.run(_run_task, job, n_merge, 0)
+            seconds.append(time.perf_counter() - started)
+        del pool
+        return seconds

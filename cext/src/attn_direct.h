@@ -1,0 +1,231 @@
+// Attention of one token against a chunk: each K and V row is read once and serves all query heads of its KV head.
+#pragma once
+#include "attn_rows.h"
+
+namespace cext {
+namespace {
+
+// Heads are padded to a power of two, so that the sums of VF_W products (cells x heads) come out side by side.
+constexpr int padded_heads(int n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : 8; }
+
+// scores[slot][padded heads] of n cells whose rows lie row_bytes apart.
+template <typename Read, int G>
+inline void direct_scores(const float* q, int64_t ld_q, int64_t d, const uint8_t* rows, int64_t row_bytes, int64_t n,
+                          int64_t slot_step, float* scores) {
+  constexpr int kHeads = padded_heads(G), kCells = VF_W / kHeads;
+  for (int64_t c0 = 0; c0 < n; c0 += kCells) {
+    const uint8_t* at[kCells];
+    for (int c = 0; c < kCells; ++c) at[c] = rows + (c0 + c < n ? c0 + c : n - 1) * row_bytes;
+    VF acc[VF_W];
+    for (int i = 0; i < VF_W; ++i) acc[i] = vf_zero();
+    for (int64_t k = 0; k < d; k += VF_W) {
+      VF qs[G];
+      for (int g = 0; g < G; ++g) qs[g] = vf_load(q + g * ld_q + k);
+      for (int c = 0; c < kCells; ++c) {
+        const VF x = Read::at(at[c], k);
+        for (int g = 0; g < G; ++g) acc[c * kHeads + g] = vf_fma(x, qs[g], acc[c * kHeads + g]);
+      }
+    }
+    const VF sums = vf_sums(acc);
+    const int64_t n_here = n - c0 < kCells ? n - c0 : (int64_t)kCells;
+    if (slot_step == 1) {
+      vf_store_n(scores + c0 * kHeads, sums, n_here * kHeads);
+      continue;
+    }
+    float lanes[VF_W];
+    vf_store(lanes, sums);
+    for (int64_t c = 0; c < n_here; ++c)
+      for (int g = 0; g < kHeads; ++g) scores[(c0 + c) * slot_step * kHeads + g] = lanes[c * kHeads + g];
+  }
+}
+
+// o[G][d_vp] += sum over n cells of weights[slot][padded heads] * V, N value vectors from d0 on.
+template <typename Read, int G, int N>
+inline void direct_values_block(const float* weights, const uint8_t* rows, int64_t row_bytes, int64_t n,
+                                int64_t slot_step, int64_t d0, float* o, int64_t ld) {
+  constexpr int kHeads = padded_heads(G);
+  VF acc[G][N];
+  for (int g = 0; g < G; ++g)
+    for (int j = 0; j < N; ++j) acc[g][j] = vf_load(o + g * ld + d0 + j * VF_W);
+  for (int64_t c = 0; c < n; ++c) {
+    const float* weight = weights + c * slot_step * kHeads;
+    for (int j = 0; j < N; ++j) {
+      const VF v = Read::at(rows + c * row_bytes, d0 + j * VF_W);
+      for (int g = 0; g < G; ++g) acc[g][j] = vf_fma(vf_set1(weight[g]), v, acc[g][j]);
+    }
+  }
+  for (int g = 0; g < G; ++g)
+    for (int j = 0; j < N; ++j) vf_store(o + g * ld + d0 + j * VF_W, acc[g][j]);
+}
+
+template <typename Read, int G>
+inline void direct_values(const float* weights, const uint8_t* rows, int64_t row_bytes, int64_t n, int64_t slot_step,
+                          int64_t d, float* o, int64_t ld) {
+  constexpr int kWide = VF_REGS == 32 ? (G <= 2 ? 8 : G <= 4 ? 4 : 2) : (G == 1 ? 8 : G == 2 ? 4 : G <= 4 ? 2 : 1);
+  int64_t d0 = 0;
+  for (; d0 + kWide * VF_W <= d; d0 += kWide * VF_W)
+    direct_values_block<Read, G, kWide>(weights, rows, row_bytes, n, slot_step, d0, o, ld);
+  for (; d0 < d; d0 += VF_W) direct_values_block<Read, G, 1>(weights, rows, row_bytes, n, slot_step, d0, o, ld);
+}
+
+// f(rows of n cells, their distance in bytes, first slot, slot step, n) for all cells of a piece: where they lie if the
+// type has a reader, else widened, some at a time.
+template <typename F>
+inline void each_readable(const Work& w, const ChunkPiece& piece, bool is_k, F f) {
+  const int32_t type = is_k ? w.p->type_k : w.p->type_v;
+  const int64_t d = is_k ? w.p->d_k : w.p->d_v, ld = is_k ? w.d_kp : w.d_vp, n_bytes = is_k ? w.k_bytes : w.v_bytes;
+  if (has_reader(type, d)) {
+    const uint8_t* rows = is_k ? k_row(w, piece, 0) : v_row(w, piece, 0);
+    with_reader(type, [&](auto read) { f(read, rows, n_bytes, (int64_t)0, (int64_t)piece.count); });
+    return;
+  }
+  float* tile = w.scratch + w.at.tile;
+  for (int64_t i = 0; i < piece.count; i += ATTN_SUBTILE) {
+    const int64_t n = piece.count - i < ATTN_SUBTILE ? piece.count - i : (int64_t)ATTN_SUBTILE;
+    widen_rows(type, is_k ? k_row(w, piece, i) : v_row(w, piece, i), n_bytes, n, d, tile, ld);
+    f(ReadF32{}, reinterpret_cast<const uint8_t*>(tile), ld * (int64_t)sizeof(float), i, n);
+  }
+}
+
+struct HeadSums {
+  float m[ATTN_DIRECT_HEADS], l[ATTN_DIRECT_HEADS];
+};
+
+// Scores to weights, in place: scores[n_slots][padded heads]; slots without a cell hold -inf and come out 0.
+template <int G>
+inline void direct_softmax(const Work& w, int32_t pos, float* scores, HeadSums* out) {
+  constexpr int kHeads = padded_heads(G);
+  const AttnParams* p = w.p;
+  const int64_t n_floats = (int64_t)w.cells->n_slots * kHeads, n = (n_floats + VF_W - 1) / VF_W * VF_W;
+  for (int64_t i = n_floats; i < n; ++i) scores[i] = kLowest;
+  if (p->softcap != 0.0f) {
+    const VF cap = vf_set1(p->softcap), inverse = vf_set1(1.0f / p->softcap);
+    for (int64_t i = 0; i < n; i += VF_W) {
+      const VF x = vf_load(scores + i);
+      const VF capped = vf_mul(cap, vf_tanh(vf_mul(x, inverse)));
+      vf_store(scores + i, vf_select(vf_eq(x, vf_set1(kLowest)), x, capped));
+    }
+  }
+  if (p->max_alibi_bias > 0.0f)
+    for (int g = 0; g < G; ++g) {
+      const float slope = attn_slope(p, (int32_t)(w.i_head_kv * w.n_group + g));
+      for (int32_t s = 0; s < w.cells->n_slots; ++s)
+        scores[s * kHeads + g] -= slope * __builtin_fabsf((float)pos - (float)w.cells->pos[s]);
+    }
+  VF top = vf_set1(kLowest);
+  for (int64_t i = 0; i < n; i += VF_W) top = vf_max(vf_load(scores + i), top);
+  float lanes[VF_W], shifts[VF_W];
+  vf_store(lanes, top);
+  for (int g = 0; g < kHeads; ++g) {
+    float m = kLowest;
+    for (int i = g; i < VF_W; i += kHeads) m = lanes[i] > m ? lanes[i] : m;
+    if (g < G) out->m[g] = m;
+    for (int i = g; i < VF_W; i += kHeads) shifts[i] = m == kLowest ? 0.0f : m;
+  }
+  const VF shift = vf_load(shifts);
+  VF sum = vf_zero();
+  for (int64_t i = 0; i < n; i += VF_W) {
+    const VF e = vf_exp(vf_sub(vf_load(scores + i), shift));
+    vf_store(scores + i, e);
+    sum = vf_add(sum, e);
+  }
+  vf_store(lanes, sum);
+  for (int g = 0; g < G; ++g) {
+    out->l[g] = 0.0f;
+    for (int i = g; i < VF_W; i += kHeads) out->l[g] += lanes[i];
+  }
+}
+
+// One block of cells: out and o[G][d_vp].
+template <int G>
+inline void direct_block(const Work& w, int32_t pos, int32_t* loaded_delta, HeadSums* out, float* o) {
+  constexpr int kHeads = padded_heads(G);
+  const ChunkCells* cells = w.cells;
+  float* q = w.scratch + w.at.q;
+  float* scores = w.scratch + w.at.scores;
+  if (cells->n_cells != cells->n_slots) fill(scores, kLowest, (int64_t)cells->n_slots * kHeads);
+  for (int32_t i = 0; i < cells->n_pieces; ++i) {
+    const ChunkPiece& piece = cells->pieces[i];
+    if (piece.delta != *loaded_delta)
+      for (int g = 0; g < G; ++g) load_query(w, g, piece.delta, q + g * w.d_kp);
+    *loaded_delta = piece.delta;
+    each_readable(w, piece, true, [&](auto read, const uint8_t* rows, int64_t row_bytes, int64_t c, int64_t n) {
+      const int64_t d = has_reader(w.p->type_k, w.p->d_k) ? w.p->d_k : w.d_kp;
+      direct_scores<decltype(read), G>(q, w.d_kp, d, rows, row_bytes, n, piece.slot_step,
+                                       scores + (piece.slot + c * piece.slot_step) * kHeads);
+    });
+  }
+  direct_softmax<G>(w, pos, scores, out);
+  fill(o, 0.0f, G * w.d_vp);
+  for (int32_t i = 0; i < cells->n_pieces; ++i) {
+    const ChunkPiece& piece = cells->pieces[i];
+    each_readable(w, piece, false, [&](auto read, const uint8_t* rows, int64_t row_bytes, int64_t c, int64_t n) {
+      const int64_t d = has_reader(w.p->type_v, w.p->d_v) ? w.p->d_v : w.d_vp;
+      direct_values<decltype(read), G>(scores + (piece.slot + c * piece.slot_step) * kHeads, rows, row_bytes, n,
+                                       piece.slot_step, d, o, w.d_vp);
+    });
+  }
+}
+
+// Take one block's or chunk's result into another.
+inline void merge_heads(int64_t n_group, int64_t d_vp, const HeadSums& from, const float* o, HeadSums* into,
+                        float* acc) {
+  for (int64_t g = 0; g < n_group; ++g) {
+    VF m = vf_set1(into->m[g]), l = vf_set1(into->l[g]), a, b;
+    merge_weights(&m, &l, vf_set1(from.m[g]), vf_set1(from.l[g]), &a, &b);
+    into->m[g] = vf_first_lane(m);
+    into->l[g] = vf_first_lane(l);
+    merge_values(acc + g * d_vp, o + g * d_vp, a, b, d_vp);
+  }
+}
+
+template <int G>
+inline void direct_task_of(const Work& w, int64_t chunk0, int64_t chunk1) {
+  float* o = w.scratch + w.at.chunk_o;
+  float* next_o = o + w.at.n_rows * w.d_vp;
+  float* acc = w.scratch + w.at.acc;
+  const int32_t pos = w.call->pos[w.tile->t0];
+  const AttnRange seen = attn_range(w.p, pos);
+  HeadSums all, chunk, block;
+  for (int g = 0; g < G; ++g) all.m[g] = kLowest, all.l[g] = 0.0f;
+  fill(acc, 0.0f, G * w.d_vp);
+  fill(w.scratch + w.at.q, 0.0f, G * w.d_kp);
+  for (int g = 0; g < G; ++g) load_query(w, g, 0, w.scratch + w.at.q + g * w.d_kp);
+  int32_t loaded_delta = 0;
+  for (int64_t c = chunk0; c < chunk1; ++c) {
+    const int32_t number = (int32_t)(w.tile->chunk0 + c);
+    bool has_cells = false;
+    for (ChunkCursor at = attn_chunk_begin(w.runs, w.n_runs, number); !at.is_done;) {
+      attn_chunk_next(w.runs, w.n_runs, number, seen, &at, w.cells);
+      if (w.cells->n_cells == 0) continue;
+      direct_block<G>(w, pos, &loaded_delta, has_cells ? &block : &chunk, has_cells ? next_o : o);
+      if (has_cells) merge_heads(G, w.d_vp, block, next_o, &chunk, o);
+      has_cells = true;
+    }
+    if (w.tile->part0 < 0) {
+      if (has_cells) merge_heads(G, w.d_vp, chunk, o, &all, acc);
+      continue;
+    }
+    for (int g = 0; g < G; ++g)
+      store_part(w, c, g, has_cells ? chunk.m[g] : kLowest, has_cells ? chunk.l[g] : 0.0f,
+                 has_cells ? o + g * w.d_vp : acc);
+  }
+  for (int g = 0; g < G && w.tile->part0 < 0; ++g) finish_row(w, g, all.m[g], all.l[g], acc + g * w.d_vp);
+}
+
+void direct_task(const Work& w, int64_t chunk0, int64_t chunk1) {
+  switch (w.n_group) {
+    case 1: return direct_task_of<1>(w, chunk0, chunk1);
+    case 2: return direct_task_of<2>(w, chunk0, chunk1);
+    case 3: return direct_task_of<3>(w, chunk0, chunk1);
+    case 4: return direct_task_of<4>(w, chunk0, chunk1);
+    case 5: return direct_task_of<5>(w, chunk0, chunk1);
+    case 6: return direct_task_of<6>(w, chunk0, chunk1);
+    case 7: return direct_task_of<7>(w, chunk0, chunk1);
+    case 8: return direct_task_of<8>(w, chunk0, chunk1);
+    default: return;
+  }
+}
+
+}  // namespace
+}  // namespace cext

@@ -1,0 +1,209 @@
+// Parts that both attention kernels use, over the vectors of simd_<isa>.h: readers of cache rows, rotation of queries,
+// and the merge of partial results.
+#pragma once
+#include "attn_plan.h"
+#include "kv_types.h"
+#include "quant_types.h"
+#include "simd_math.h"
+
+namespace cext {
+namespace {
+
+constexpr float kLowest = -__builtin_inff();
+
+// Readers: VF_W values at value i of a row. Only whole vectors, so rows of a multiple of VF_W values.
+struct ReadF32 {
+  static VF at(const uint8_t* row, int64_t i) { return vf_load(reinterpret_cast<const float*>(row) + i); }
+};
+struct ReadF16 {
+  static VF at(const uint8_t* row, int64_t i) { return vf_load_f16(reinterpret_cast<const uint16_t*>(row) + i); }
+};
+struct ReadBF16 {
+  static VF at(const uint8_t* row, int64_t i) { return vf_load_bf16(reinterpret_cast<const uint16_t*>(row) + i); }
+};
+struct ReadQ8 {
+  static VF at(const uint8_t* row, int64_t i) {
+    const uint8_t* block = row + i / 32 * 34;
+    return vf_mul(vf_set1(vf_half(block)), vf_load_i8(reinterpret_cast<const int8_t*>(block + 2) + i % 32));
+  }
+};
+
+// Types that the one-token kernel reads where they lie.
+inline bool has_reader(int32_t type, int64_t d) {
+  return d % VF_W == 0 && (type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_Q8_0);
+}
+
+template <typename F>
+inline void with_reader(int32_t type, F f) {
+  switch (type) {
+    case TYPE_F16: return f(ReadF16{});
+    case TYPE_BF16: return f(ReadBF16{});
+    case TYPE_Q8_0: return f(ReadQ8{});
+    default: return f(ReadF32{});
+  }
+}
+
+// n rows of d values, row_bytes apart, to f32 rows of ld floats; values d .. ld - 1 are zero.
+inline void widen_rows(int32_t type, const uint8_t* rows, int64_t row_bytes, int64_t n, int64_t d, float* out,
+                       int64_t ld) {
+  if (has_reader(type, d)) {
+    with_reader(type, [=](auto read) {
+      for (int64_t r = 0; r < n; ++r) {
+        for (int64_t i = 0; i < d; i += VF_W) vf_store(out + r * ld + i, read.at(rows + r * row_bytes, i));
+        for (int64_t i = d; i < ld; ++i) out[r * ld + i] = 0.0f;
+      }
+    });
+    return;
+  }
+  for (int64_t r = 0; r < n; ++r) {
+    kv_decode_row(type, rows + r * row_bytes, d, out + r * ld);
+    for (int64_t i = d; i < ld; ++i) out[r * ld + i] = 0.0f;
+  }
+}
+
+// What a task needs to know, and its scratch.
+struct Work {
+  const AttnCall* call;
+  const AttnParams* p;
+  const AttnPlan* plan;
+  const AttnTile* tile;
+  const KVRun* runs;
+  int64_t n_runs;
+  int64_t i_head_kv, n_group;
+  int64_t n_rows;  // query rows: n_tokens * n_group, row = token * n_group + head of the group
+  int64_t k_bytes, v_bytes;  // of a row in the cache
+  int64_t d_kp, d_vp;        // padded
+  AttnScratch at;
+  float* scratch;
+  ChunkCells* cells;
+};
+
+inline Work begin_work(const AttnCall* call, const AttnTile* tile, int64_t i_head_kv, void* scratch) {
+  const AttnParams* p = call->p;
+  const AttnSegment& segment = call->segments[tile->segment];
+  Work w;
+  w.call = call;
+  w.p = p;
+  w.plan = static_cast<const AttnPlan*>(call->shared);
+  w.tile = tile;
+  w.runs = call->runs + segment.run0;
+  w.n_runs = segment.n_runs;
+  w.i_head_kv = i_head_kv;
+  w.n_group = p->n_head / p->n_head_kv;
+  w.n_rows = tile->n_tokens * w.n_group;
+  w.k_bytes = kv_row_bytes(p->type_k, p->d_k);
+  w.v_bytes = kv_row_bytes(p->type_v, p->d_v);
+  w.at = attn_scratch_layout(p);
+  w.d_kp = w.at.d_k;
+  w.d_vp = w.at.d_v;
+  w.scratch = static_cast<float*>(scratch);
+  w.cells = reinterpret_cast<ChunkCells*>(w.scratch + w.at.cells);
+  return w;
+}
+
+inline const uint8_t* k_row(const Work& w, const ChunkPiece& piece, int64_t i) {
+  return piece.page + w.p->k_off + (w.i_head_kv * KV_PAGE_CELLS + piece.cell + i) * w.k_bytes;
+}
+inline const uint8_t* v_row(const Work& w, const ChunkPiece& piece, int64_t i) {
+  return piece.page + w.p->v_off + (w.i_head_kv * KV_PAGE_CELLS + piece.cell + i) * w.v_bytes;
+}
+
+// Query row r for cells encoded `delta` positions before their own: f32[d_k] in `out`, scaled.
+inline void load_query(const Work& w, int64_t r, int32_t delta, float* out) {
+  const AttnParams* p = w.p;
+  const int64_t t = w.tile->t0 + r / w.n_group, head = w.i_head_kv * w.n_group + r % w.n_group;
+  const float* q = w.call->q + t * w.call->ld_q + head * p->d_k;
+  const VF s = vf_set1(p->scale);
+  for (int64_t i = 0; i < p->d_k; i += VF_W)
+    vf_store_n(out + i, vf_mul(vf_load_n(q + i, p->d_k - i), s), p->d_k - i);
+  if (delta == 0 || p->rope.kind == ROPE_NONE) return;
+  float own_table[1024];
+  const float* table = own_table;
+  int i = 0;
+  while (i < w.plan->n_deltas && w.plan->deltas[i] != delta) ++i;
+  if (i < w.plan->n_deltas)
+    table = w.plan->tables[i];
+  else
+    rope_delta_table(&p->rope, -delta, own_table);
+  const int64_t n_pairs = p->rope.n_rot / 2;
+  const bool is_neox = p->rope.kind == ROPE_NEOX;
+  for (int64_t j = 0; j < n_pairs; ++j) {
+    float* a = is_neox ? out + j : out + 2 * j;
+    float* b = is_neox ? out + n_pairs + j : out + 2 * j + 1;
+    const float u = *a, v = *b;
+    *a = u * table[j] - v * table[n_pairs + j];
+    *b = v * table[j] + u * table[n_pairs + j];
+  }
+}
+
+// Take the partial sums (m1, l1) into (m, l); a and b are the weights of the old and the new values.
+inline void merge_weights(VF* m, VF* l, VF m1, VF l1, VF* a, VF* b) {
+  const VF top = vf_max(*m, m1);
+  const VF shift = vf_select(vf_eq(top, vf_set1(kLowest)), vf_zero(), top);
+  *a = vf_exp(vf_sub(*m, shift));
+  *b = vf_exp(vf_sub(m1, shift));
+  *l = vf_fma(l1, *b, vf_mul(*l, *a));
+  *m = top;
+}
+
+inline void merge_values(float* acc, const float* o, VF a, VF b, int64_t d_vp) {
+  for (int64_t i = 0; i < d_vp; i += VF_W)
+    vf_store(acc + i, vf_fma(vf_load(o + i), b, vf_mul(vf_load(acc + i), a)));
+}
+
+// The same for n_rows rows of d_vp values; m and l are arrays padded to whole vectors.
+inline void merge_rows(float* m, float* l, float* acc, const float* m1, const float* l1, const float* o, int64_t n_rows,
+                       int64_t d_vp) {
+  for (int64_t r0 = 0; r0 < n_rows; r0 += VF_W) {
+    VF vm = vf_load(m + r0), vl = vf_load(l + r0), a, b;
+    merge_weights(&vm, &vl, vf_load(m1 + r0), vf_load(l1 + r0), &a, &b);
+    vf_store(m + r0, vm);
+    vf_store(l + r0, vl);
+    float as[VF_W], bs[VF_W];
+    vf_store(as, a);
+    vf_store(bs, b);
+    for (int64_t i = 0; i < VF_W && r0 + i < n_rows; ++i)
+      merge_values(acc + (r0 + i) * d_vp, o + (r0 + i) * d_vp, vf_set1(as[i]), vf_set1(bs[i]), d_vp);
+  }
+}
+
+// One row's answer: acc over its sum of weights, the sink counted in. A row that saw nothing gives zeros.
+inline void finish_row(const Work& w, int64_t r, float m, float l, const float* acc) {
+  const AttnParams* p = w.p;
+  const int64_t t = w.tile->t0 + r / w.n_group, head = w.i_head_kv * w.n_group + r % w.n_group;
+  float* out = w.call->out + t * w.call->ld_out + head * p->d_v;
+  float factor = 0.0f;
+  if (m != kLowest) {
+    VF total = vf_set1(l), a = vf_set1(1.0f);
+    if (p->sinks) {
+      VF top = vf_set1(m), b;
+      merge_weights(&top, &total, vf_set1(p->sinks[head]), vf_set1(1.0f), &a, &b);
+    }
+    factor = vf_first_lane(vf_div(a, total));
+  }
+  const VF f = vf_set1(factor);
+  for (int64_t i = 0; i < p->d_v; i += VF_W) {
+    const VF v = factor == 0.0f ? vf_zero() : vf_mul(vf_load(acc + i), f);
+    vf_store_n(out + i, v, p->d_v - i);
+  }
+}
+
+// Where the partial result of row r in chunk i_chunk of the tile lies.
+inline float* part_of(const Work& w, int64_t i_chunk, int64_t r) {
+  const int64_t i = (w.i_head_kv * w.tile->n_chunks + i_chunk) * w.n_rows + r;
+  return w.plan->parts + w.tile->part0 + i * attn_part_floats(w.p);
+}
+
+inline void store_part(const Work& w, int64_t i_chunk, int64_t r, float m, float l, const float* o) {
+  float* part = part_of(w, i_chunk, r);
+  part[0] = m;
+  part[1] = l;
+  for (int64_t i = 0; i < w.d_vp; i += VF_W) vf_store(part + ATTN_LANES + i, vf_load(o + i));
+}
+
+inline void fill(float* x, float value, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = value;
+}
+
+}  // namespace
+}  // namespace cext
