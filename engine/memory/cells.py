@@ -11,6 +11,7 @@ that shifts again and again keeps one growing delta on its kept prefix and none 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -33,6 +34,9 @@ RUN_DTYPE = np.dtype(
     ]
 )
 """KVRun of cext/src/attn.h: cell first + i stands at pos0 + i * step; `page_id` takes the field `reserved`."""
+
+_RUN = struct.Struct("=Qiiiiii")
+_COUNT = struct.Struct("=i")  # `count` of a run stands 12 bytes behind its begin, 20 before its end
 
 SEGMENT_DTYPE = np.dtype([("t0", np.int32), ("n_tokens", np.int32), ("run0", np.int64), ("n_runs", np.int64)])
 """AttnSegment of cext/src/attn.h."""
@@ -118,10 +122,12 @@ class SeqRuns:
         frame: what is added to positions before rotating; 0 for a sequence that was never shifted.
     """
 
-    __slots__ = ("_runs", "frame", "n_runs")
+    __slots__ = ("_memory", "_words", "frame", "n_runs")
 
     def __init__(self, runs: RunArray | None = None, frame: int = 0) -> None:
-        self._runs: RunArray = np.empty(8, RUN_DTYPE) if runs is None else runs
+        # Plain words: copying structures goes field by field, fifty times slower.
+        self._words: I64Array = np.zeros(4 * 8, np.int64) if runs is None else runs.view(np.int64)
+        self._memory = self._words.data
         self.n_runs = 0 if runs is None else len(runs)
         self.frame = frame if self.n_runs else 0
 
@@ -130,7 +136,16 @@ class SeqRuns:
     @property
     def runs(self) -> RunArray:
         """KVRun[n_runs], a view that the next append may change."""
-        return self._runs[: self.n_runs]
+        return cast(RunArray, self._words[: 4 * self.n_runs].view(RUN_DTYPE))
+
+    def snapshot(self) -> RunArray:
+        """KVRun[n_runs], a copy."""
+        return cast(RunArray, self._words[: 4 * self.n_runs].copy().view(RUN_DTYPE))
+
+    @property
+    def words(self) -> I64Array:
+        """i64[4 * n_runs], the same view as plain words."""
+        return self._words[: 4 * self.n_runs]
 
     @property
     def n_cells(self) -> int:
@@ -139,7 +154,7 @@ class SeqRuns:
 
     def pos_min(self) -> int:
         """The first position, or -1."""
-        return int(self._runs["pos0"][0]) if self.n_runs else -1
+        return int(_RUN.unpack_from(self._memory)[3]) if self.n_runs else -1
 
     def pos_max(self) -> int:
         """The last position, or -1."""
@@ -149,7 +164,7 @@ class SeqRuns:
         """(page_id, cell, position) of the last cell, or (-1, 0, -1)."""
         if not self.n_runs:
             return -1, 0, -1
-        _, first, count, pos0, step, _, page_id = self._runs[self.n_runs - 1].item()
+        _, first, count, pos0, step, _, page_id = _RUN.unpack_from(self._memory, 32 * (self.n_runs - 1))
         return page_id, first + count - 1, pos0 + (count - 1) * step
 
     def deltas(self) -> I32Array:
@@ -174,40 +189,38 @@ class SeqRuns:
 
     def copy(self) -> SeqRuns:
         """A table of its own with the same runs."""
-        return SeqRuns(self.runs.copy(), self.frame)
+        return SeqRuns(self.snapshot(), self.frame)
 
     # -- appending, in place
 
     def mark(self) -> tuple[int, int, int]:
         """What `reset` needs to undo any number of appends."""
-        count = int(self._runs["count"][self.n_runs - 1]) if self.n_runs else 0
-        return self.n_runs, count, self.frame
+        return self.n_runs, self._last_count() if self.n_runs else 0, self.frame
 
     def reset(self, mark: tuple[int, int, int]) -> None:
         """Undo all appends since `mark`."""
         self.n_runs, count, self.frame = mark
         if self.n_runs:
-            self._runs["count"][self.n_runs - 1] = count
+            _COUNT.pack_into(self._memory, 32 * self.n_runs - 20, count)
 
-    def append(self, where: CellRange, pos0: int, delta: int = 0) -> None:
-        """Add cells at pos0, pos0 + 1, ...; pos0 is not below the last position."""
+    def append(self, where: CellRange, pos0: int) -> None:
+        """Add cells at pos0, pos0 + 1, ..., encoded in this table's frame; pos0 is not below the last position."""
         n = self.n_runs
         if n:
-            _, first, count, last_pos0, step, last_delta, page_id = self._runs[n - 1].item()
-            if (
-                page_id == where.page_id
-                and first + count == where.first
-                and delta == last_delta
-                and (step == 1 or count == 1)
-                and last_pos0 + count == pos0
-            ):
-                self._runs["count"][n - 1] = count + where.n
-                self._runs["step"][n - 1] = 1
+            page, first, count, begin, step, delta, page_id = _RUN.unpack_from(self._memory, 32 * (n - 1))
+            follows = page_id == where.page_id and first + count == where.first and begin + count == pos0
+            if follows and delta == 0 and (step == 1 or count == 1):
+                run = (page, first, count + where.n, begin, 1, 0, page_id)
+                _RUN.pack_into(self._memory, 32 * (n - 1), *run)
                 return
-        if n == len(self._runs):
-            self._runs = np.concatenate([self._runs, np.empty(max(8, n), RUN_DTYPE)])
-        self._runs[n] = (where.page, where.first, where.n, pos0, 1, delta, where.page_id)
+        if 4 * n == len(self._words):
+            self._words = np.concatenate([self._words, np.zeros(max(4 * 8, 4 * n), np.int64)])
+            self._memory = self._words.data
+        _RUN.pack_into(self._memory, 32 * n, where.page, where.first, where.n, pos0, 1, 0, where.page_id)
         self.n_runs = n + 1
+
+    def _last_count(self) -> int:
+        return int(_COUNT.unpack_from(self._memory, 32 * self.n_runs - 20)[0])
 
     # -- everything else, into a new table
 
@@ -278,7 +291,7 @@ class SeqRuns:
 
     def _reframed(self) -> SeqRuns:
         """The same distances, with delta 0 at the newest cell."""
-        if self.n_runs and (delta := int(self._runs["delta"][self.n_runs - 1])):
+        if self.n_runs and (delta := int(self.runs["delta"][-1])):
             self.runs["delta"][:] -= delta
             self.frame -= delta
         return self

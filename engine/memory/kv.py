@@ -387,9 +387,9 @@ class KVTx(Tx):
                 raise ContextFullError(last + 1, cache.params.n_ctx, "positions")
             if first < 0 or (n > 1 and (np.diff(ubatch.pos[t0 : t0 + n]) < 0).any()):
                 raise BatchError(f"positions of sequence {seq_id} are negative or out of order")
-        for seq_id in {s for ids in set(ubatch.seq_ids) for s in ids}:
-            if not 0 <= seq_id < cache.params.n_seq_max:
-                raise BatchError(f"sequence {seq_id} is out of range: n_seq_max is {cache.params.n_seq_max}")
+        for ids in set(ubatch.seq_ids):
+            if min(ids) < 0 or max(ids) >= cache.params.n_seq_max:
+                raise BatchError(f"sequences {ids}: one is out of range, n_seq_max is {cache.params.n_seq_max}")
         kv = tuple(store.place(ubatch) for store in cache.stores)
         return Placement(kv, self._rope_pos(ubatch))
 

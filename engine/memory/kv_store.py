@@ -6,6 +6,7 @@ all stores of a memory in step.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,11 +15,12 @@ from cext.pages import PageSet, PagesFullError
 from engine.batch import UBatch
 from engine.errors import ContextFullError, OutOfMemoryError
 from engine.memory.base import KVPlacement
-from engine.memory.cells import SEGMENT_DTYPE, CellRange, SeqRuns, cells_of_ranges
+from engine.memory.cells import RUN_DTYPE, SEGMENT_DTYPE, CellRange, SeqRuns, cells_of_ranges
 from engine.memory.layout import KVLayout
 from engine.types import I32Array
 
 _EMPTY = SeqRuns()
+_SEGMENT = struct.Struct("=iiqq")
 
 
 class KVStore:
@@ -101,18 +103,19 @@ class KVStore:
                 pages[t : t + count] = page
                 cells[t : t + count] = first if count == 1 else np.arange(first, first + count)
                 t += count
-            pos = ubatch.pos[t0 : t0 + n]
-            self._add(seq_id, table, ranges, pos, pos_max)
-            if any(len(ids) > 1 for ids in ubatch.seq_ids[t0 : t0 + n]):
-                self._share(seq_id, ranges, pos, ubatch.seq_ids[t0 : t0 + n])
+            self._add(seq_id, table, ranges, ubatch.pos[t0 : t0 + n], pos_max)
+            for ids in ubatch.seq_ids[t0 : t0 + n]:
+                if len(ids) > 1:
+                    self._share(seq_id, ranges, ubatch.pos[t0 : t0 + n], ubatch.seq_ids[t0 : t0 + n])
+                    break
         tables = [self.seqs[seq_id] for seq_id, _, _ in ubatch.segments]
-        segments = np.empty(len(tables), SEGMENT_DTYPE)
+        segments = b""
         run0 = 0
-        for i, (_, t0, n) in enumerate(ubatch.segments):
-            segments[i] = (t0, n, run0, tables[i].n_runs)
-            run0 += tables[i].n_runs
-        runs = tables[0].runs.copy() if len(tables) == 1 else np.concatenate([table.runs for table in tables])
-        return KVPlacement(pages, cells, runs, segments)
+        for table, (_, t0, n) in zip(tables, ubatch.segments, strict=True):
+            segments += _SEGMENT.pack(t0, n, run0, table.n_runs)
+            run0 += table.n_runs
+        runs = np.concatenate([table.words for table in tables]).view(RUN_DTYPE)
+        return KVPlacement(pages, cells, runs, np.frombuffer(segments, SEGMENT_DTYPE))
 
     def _touch(self, seq_id: int) -> SeqRuns:
         """The runs of a sequence, noted in the journal, to be appended to or replaced."""
