@@ -40,8 +40,8 @@ cdef extern from "matmul.h" namespace "cext" nogil:
         float* d
         float* s
         float* s16
-        int32_t* sum
-        int32_t* sum16
+        float* sum
+        float* sum16
 
     int64_t act_q8_bytes(int64_t n_tokens, int64_t n_cols)
     void act_q8_bind(ActQ8* act, void* mem, int64_t n_tokens, int64_t n_cols)

@@ -17,7 +17,7 @@ int64_t token_bytes(int64_t n_cols) {
 
 int64_t act_q8_bytes(int64_t n_tokens, int64_t n_cols) {
   const int64_t n_blocks = round_up(n_cols, BLOCK_COLS) / BLOCK_COLS;
-  return n_tokens * token_bytes(n_cols) + 7 * round_up(n_tokens * n_blocks * 4, 64);
+  return n_tokens * token_bytes(n_cols) + 7 * round_up(n_tokens * n_blocks * 4, 64) + 64;  // vectors read past the end
 }
 
 void act_q8_bind(ActQ8* act, void* mem, int64_t n_tokens, int64_t n_cols) {
@@ -31,7 +31,7 @@ void act_q8_bind(ActQ8* act, void* mem, int64_t n_tokens, int64_t n_cols) {
   act->d = reinterpret_cast<float*>(act->q + n_tokens * act->ld_q);  // SAFETY: ld_q and mem are multiples of 64
   act->s = act->d + floats;
   act->s16 = act->s + floats;
-  act->sum = reinterpret_cast<int32_t*>(act->s16 + 2 * floats);
+  act->sum = act->s16 + 2 * floats;
   act->sum16 = act->sum + floats;
 }
 
@@ -47,7 +47,7 @@ const MatmulKernels& matmul_kernels_for(Isa isa) {
 const MatmulKernels& matmul_kernels() { return matmul_kernels_for(isa_in_use()); }
 
 int64_t matmul_scratch_bytes(int64_t n_cols) {
-  return SCRATCH_WEIGHTS + SCRATCH_SCALES + round_up(n_cols, BLOCK_COLS) / BLOCK_COLS * 2 * 4 * 16 + 64;
+  return SCRATCH_WEIGHTS + SCRATCH_SCALES + round_up(n_cols, BLOCK_COLS) / BLOCK_COLS * 2 * 4 + 64;
 }
 
 int64_t matmul_chunk_panels(const PackedMatrix* m, int64_t n_tokens, int n_threads) {

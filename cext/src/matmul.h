@@ -40,8 +40,8 @@ struct ActQ8 {
   float* d;          // [n_tokens][n_blocks]
   float* s;          // [n_tokens][n_blocks]      d times the block's sum of q
   float* s16;        // [n_tokens][2 n_blocks]    d times the sum of each half of the block
-  int32_t* sum;      // [n_tokens][n_blocks]      sum of q
-  int32_t* sum16;    // [n_tokens][2 n_blocks]    sum of q of each half
+  float* sum;        // [n_tokens][n_blocks]      sum of q, a whole number
+  float* sum16;      // [n_tokens][2 n_blocks]    sum of q of each half
 };
 int64_t act_q8_bytes(int64_t n_tokens, int64_t n_cols);
 void act_q8_bind(ActQ8* act, void* mem /* 64-byte aligned */, int64_t n_tokens, int64_t n_cols);

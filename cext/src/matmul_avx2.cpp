@@ -161,7 +161,7 @@ CEXT_INLINE void read_rows(const float* out, __m256* low, __m256* high, int n_ro
 
 template <int NT, int GROUP_N, int SUBS_N, bool MIN>
 void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, int64_t ld_d, const float* s,
-              const int32_t* sum, int64_t ld_s, float* out, int64_t ld_out) {
+              const float* sum, int64_t ld_s, float* out, int64_t ld_out) {
   constexpr int quads = QUADS / SUBS_N, group = GROUP_N < quads ? GROUP_N : quads;
   __m256 acc[NT][2];
 #pragma GCC unroll 4
@@ -208,7 +208,7 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
 #pragma GCC unroll 4
       for (int t = 0; t < NT; ++t) {
         const __m256 scale = _mm256_set1_ps(d[t * ld_d]);
-        const __m256i start = _mm256_set1_epi32(-tile.zero * sum[t * ld_s + sub]);
+        const __m256i start = _mm256_set1_epi32(-tile.zero * (int32_t)sum[t * ld_s + sub]);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; ++h) {
           const __m256i full = GROUP_N == SIGNED || MIN ? dot[t][h] : _mm256_add_epi32(dot[t][h], start);
@@ -240,12 +240,13 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
   constexpr int subs = SUBS<SCALE>, group = GROUP<PLANE, LUT>;
   constexpr bool with_min = HAS_MIN<SCALE>;
   const PanelLayout& layout = panel_layout(m->type);
+  const int64_t step = strip_blocks(act->n_blocks, layout.record_cols / BLOCK_COLS);
   uint8_t* bytes = (uint8_t*)scratch;
   float* scales = (float*)(bytes + SCRATCH_WEIGHTS);  // SAFETY: scratch is aligned to 64 bytes
   for (int64_t panel = panel0; panel < panel1; ++panel) {
     const int64_t left = m->n_rows - panel * N;
-    for (int64_t b0 = 0; b0 < act->n_blocks; b0 += STRIP_BLOCKS) {
-      const int64_t n_blocks = act->n_blocks - b0 < STRIP_BLOCKS ? act->n_blocks - b0 : STRIP_BLOCKS;
+    for (int64_t b0 = 0; b0 < act->n_blocks; b0 += step) {
+      const int64_t n_blocks = act->n_blocks - b0 < step ? act->n_blocks - b0 : step;
       unpack_strip<PLANE, SCALE, LUT>(m, layout, panel, b0, b0 + n_blocks, bytes, scales);
       const Tile tile = {bytes, scales, n_blocks, left < N ? (int)left : N, layout.zero, b0 == 0};
       for (int64_t t = t0; t < t1;) {
@@ -253,7 +254,7 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
         const int8_t* q = act->q + t * act->ld_q + b0 * BLOCK_COLS;
         const float* d = act->d + t * act->n_blocks + b0;
         const float* s = (subs == 2 ? act->s16 : act->s) + at;
-        const int32_t* sum = (subs == 2 ? act->sum16 : act->sum) + at;
+        const float* sum = (subs == 2 ? act->sum16 : act->sum) + at;
         float* to = out + t * ld_out + panel * N;
         if (t + TILE_TOKENS <= t1) {
           mul_tile<TILE_TOKENS, group, subs, with_min>(tile, q, act->ld_q, d, act->n_blocks, s, sum, ld, to, ld_out);

@@ -10,10 +10,9 @@ namespace cext {
 namespace {
 
 constexpr int N = PANEL_ROWS_N;
-// NUMERICS: int32 sums start at the bits of 1.5 * 2^23, so that the finished sum read as f32 is 1.5 * 2^23 + dot, exactly
+// NUMERICS: int32 sums start at the bits of the f32 1.5 * 2^23, so that the finished sum read as f32 is 1.5 * 2^23 + dot, exactly
 // (|dot| < 2^22). fma(that, d, -1.5 * 2^23 * d) is then dot * d, rounded once: -1.5 * 2^23 * d is exact, for d has at most
 // 18 significant bits (a half float times a scale of 7 bits).
-constexpr int32_t MAGIC_BITS = 0x4B400000;
 constexpr float MAGIC = 12582912.0f;
 
 CEXT_INLINE __m512i load(const void* p) { return _mm512_loadu_si512(p); }
@@ -140,14 +139,10 @@ CEXT_INLINE __mmask16 rows_mask(const PackedMatrix* m, int64_t panel) {
   return left >= N ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1u);
 }
 
-// What the int32 sums of one token's scale blocks start at.
-CEXT_INLINE void start_sums(const int32_t* sum, int64_t n, int zero, int32_t* out) {
-  const __m512i z = _mm512_set1_epi32(-zero), magic = _mm512_set1_epi32(MAGIC_BITS);
-  for (int64_t i = 0; i < n; i += N) {
-    const __mmask16 mask = n - i >= N ? (__mmask16)0xFFFF : (__mmask16)((1u << (n - i)) - 1u);
-    const __m512i x = _mm512_maskz_loadu_epi32(mask, sum + i);
-    _mm512_mask_storeu_epi32(out + i, mask, _mm512_add_epi32(_mm512_mullo_epi32(x, z), magic));
-  }
+// What the sums of one token's n scale blocks start at, as the bits of MAGIC - zero * sum. Whole vectors are read and written.
+CEXT_INLINE void start_sums(const float* sum, int64_t n, int zero, float* out) {
+  const __m512 z = _mm512_set1_ps((float)-zero), magic = _mm512_set1_ps(MAGIC);
+  for (int64_t i = 0; i < n; i += N) _mm512_store_ps(out + i, _mm512_fmadd_ps(_mm512_loadu_ps(sum + i), z, magic));
 }
 
 // ---- one token ----
@@ -155,7 +150,7 @@ CEXT_INLINE void start_sums(const int32_t* sum, int64_t n, int zero, int32_t* ou
 struct OneToken {
   const int8_t* q;
   const float *d, *s;     // s: per scale block
-  const int32_t* start;   // per scale block
+  const float* start;     // per scale block: start_sums
   int64_t n_blocks;
 };
 
@@ -177,7 +172,7 @@ void one_token(const PackedMatrix* m, int64_t panel0, int64_t panel1, const OneT
         __m512 minimum[2] = {};
 #pragma GCC unroll 2
         for (int sub = 0; sub < subs; ++sub) {
-          __m512i even = _mm512_set1_epi32(a.start[b * subs + sub]), odd = _mm512_setzero_si512();
+          __m512i even = _mm512_castps_si512(_mm512_set1_ps(a.start[b * subs + sub])), odd = _mm512_setzero_si512();
 #pragma GCC unroll 8
           for (int j = 0; j < quads; j += 2) {
             even = _mm512_dpbusd_epi32(even, w[sub * quads + j], broadcast4(q + 4 * (sub * quads + j)));
@@ -235,10 +230,11 @@ struct Tile {                // what a tile of tokens multiplies with
   bool is_first;             // sums start at zero, else at what `out` holds
 };
 
-// NT tokens times R panels. q, d, s: of the first token and the strip's first block. start: i32[NT][n_blocks * SUBS].
+// NT tokens times R panels. q, d, s: of the first token and the strip's first block. start: f32[NT][ld_start], used where
+// the type has a zero (it has none where it has minima).
 template <int NT, int R, int SUBS, bool MIN>
 void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, int64_t ld_d, const float* s, int64_t ld_s,
-              const int32_t* start, int64_t ld_start, float* out, int64_t ld_out) {
+              const float* start, int64_t ld_start, float* out, int64_t ld_out) {
   constexpr int quads = QUADS / SUBS;
   __m512 acc[NT][R];
 #pragma GCC unroll 16
@@ -246,10 +242,15 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r)
       acc[t][r] = tile.is_first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(tile.mask[r], out + t * ld_out + r * N);
+#pragma GCC unroll 16
+  for (int t = 0; t < NT; ++t)
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r) _mm_prefetch((const char*)(out + t * ld_out + r * N + N - 1), _MM_HINT_T0);
   const uint8_t* w0 = tile.w[0];
   const uint8_t* w1 = tile.w[R - 1];
   const float* scales0 = tile.scales[0];
   const float* scales1 = tile.scales[R - 1];
+  const __m512i magic = _mm512_castps_si512(_mm512_set1_ps(MAGIC));
   for (int64_t b = 0; b < tile.n_blocks; ++b) {
 #pragma GCC unroll 2
     for (int sub = 0; sub < SUBS; ++sub) {
@@ -257,7 +258,7 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
 #pragma GCC unroll 16
       for (int t = 0; t < NT; ++t)
 #pragma GCC unroll 2
-        for (int r = 0; r < R; ++r) dot[t][r] = _mm512_set1_epi32(start[t * ld_start + sub]);
+        for (int r = 0; r < R; ++r) dot[t][r] = MIN ? magic : _mm512_castps_si512(_mm512_set1_ps(start[t * ld_start + sub]));
 #pragma GCC unroll 8
       for (int j = 0; j < quads; ++j) {
         const __m512i w[2] = {load(w0), load(w1)};
@@ -309,15 +310,16 @@ constexpr int TILE_TOKENS = 6;
 template <int NT, int SUBS, bool MIN>
 CEXT_INLINE void mul_tokens(const Tile& tile, int n_panels, const ActQ8* act, int64_t t, int64_t b0, int zero, float* out,
                             int64_t ld_out) {
-  int32_t start[NT * STRIP_BLOCKS * SUBS];
-  const int64_t ld = act->n_blocks * SUBS, n = tile.n_blocks * SUBS;
-  const int32_t* sums = (SUBS == 2 ? act->sum16 : act->sum) + t * ld + b0 * SUBS;
-  for (int i = 0; i < NT; ++i) start_sums(sums + i * ld, n, zero, start + i * n);
+  constexpr int ld_start = (STRIP_BLOCKS * SUBS + N - 1) / N * N;
+  alignas(64) float start[MIN ? 1 : NT * ld_start];
+  const int64_t ld = act->n_blocks * SUBS;
+  const float* sums = (SUBS == 2 ? act->sum16 : act->sum) + t * ld + b0 * SUBS;
+  for (int i = 0; i < NT && !MIN; ++i) start_sums(sums + i * ld, tile.n_blocks * SUBS, zero, start + i * ld_start);
   const int8_t* q = act->q + t * act->ld_q + b0 * BLOCK_COLS;
   const float* d = act->d + t * act->n_blocks + b0;
   const float* s = (SUBS == 2 ? act->s16 : act->s) + t * ld + b0 * SUBS;
-  if (n_panels == 2) mul_tile<NT, 2, SUBS, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, n, out, ld_out);
-  else mul_tile<NT, 1, SUBS, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, n, out, ld_out);
+  if (n_panels == 2) mul_tile<NT, 2, SUBS, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out, ld_out);
+  else mul_tile<NT, 1, SUBS, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out, ld_out);
 }
 
 template <int PLANE, int SCALE, bool LUT>
@@ -325,13 +327,13 @@ void many_tokens(const PackedMatrix* m, int64_t panel0, int64_t panel1, const Ac
                  int zero, float* out, int64_t ld_out, uint8_t* scratch) {
   constexpr int subs = SUBS<SCALE>;
   constexpr bool with_min = HAS_MIN<SCALE>;
-  const int64_t n_blocks = m->n_cols / BLOCK_COLS;
+  const int64_t n_blocks = m->n_cols / BLOCK_COLS, step = strip_blocks(n_blocks, RECORD_BLOCKS<SCALE>);
   float* scales = reinterpret_cast<float*>(scratch + SCRATCH_WEIGHTS);  // SAFETY: scratch is aligned to 64 bytes
   for (int64_t panel = panel0; panel < panel1; panel += STRIP_PANELS) {
     const int n_panels = panel1 - panel < STRIP_PANELS ? 1 : STRIP_PANELS;
-    for (int64_t b0 = 0; b0 < n_blocks; b0 += STRIP_BLOCKS) {
+    for (int64_t b0 = 0; b0 < n_blocks; b0 += step) {
       Tile tile;
-      tile.n_blocks = n_blocks - b0 < STRIP_BLOCKS ? n_blocks - b0 : STRIP_BLOCKS;
+      tile.n_blocks = n_blocks - b0 < step ? n_blocks - b0 : step;
       tile.is_first = b0 == 0;
       for (int r = 0; r < n_panels; ++r) {
         uint8_t* bytes = scratch + r * (STRIP_COLS * N);
@@ -368,7 +370,7 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
   }
   if (t1 <= t0) return;
   constexpr int subs = SUBS<SCALE>;
-  int32_t* start = (int32_t*)((uint8_t*)scratch + SCRATCH_WEIGHTS + SCRATCH_SCALES);
+  float* start = (float*)((uint8_t*)scratch + SCRATCH_WEIGHTS + SCRATCH_SCALES);
   const int64_t n = act->n_blocks * subs;
   start_sums((subs == 2 ? act->sum16 : act->sum) + t0 * n, n, layout.zero, start);
   const OneToken a = {act->q + t0 * act->ld_q, act->d + t0 * act->n_blocks, (subs == 2 ? act->s16 : act->s) + t0 * n, start,
@@ -426,14 +428,14 @@ void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, in
       int8_t* q = dst->q + t * dst->ld_q + col;
       _mm_storeu_si128((__m128i*)q, _mm512_cvtepi32_epi8(q0));
       _mm_storeu_si128((__m128i*)(q + N), _mm512_cvtepi32_epi8(q1));
-      const int32_t sum0 = _mm512_reduce_add_epi32(q0), sum1 = _mm512_reduce_add_epi32(q1);
+      const float sum0 = (float)_mm512_reduce_add_epi32(q0), sum1 = (float)_mm512_reduce_add_epi32(q1);
       dst->d[at] = d;
       dst->sum[at] = sum0 + sum1;
       dst->sum16[2 * at] = sum0;
       dst->sum16[2 * at + 1] = sum1;
-      dst->s[at] = d * (float)(sum0 + sum1);
-      dst->s16[2 * at] = d * (float)sum0;
-      dst->s16[2 * at + 1] = d * (float)sum1;
+      dst->s[at] = d * (sum0 + sum1);
+      dst->s16[2 * at] = d * sum0;
+      dst->s16[2 * at + 1] = d * sum1;
     }
 }
 

@@ -6,9 +6,16 @@
 namespace cext {
 
 // Columns that a strip of panels is unpacked for at a time: a strip, its scales and a tile of tokens stay in the L1 cache.
-constexpr int STRIP_COLS = 512;
+constexpr int STRIP_COLS = 768;
 constexpr int STRIP_BLOCKS = STRIP_COLS / BLOCK_COLS;
 constexpr int STRIP_PANELS = 2;
+
+// Blocks of each strip of a row of n_blocks: as even as whole scale records (of 256 columns, where it has such) allow.
+static inline int64_t strip_blocks(int64_t n_blocks, int record_blocks) {
+  const int64_t n_strips = (n_blocks + STRIP_BLOCKS - 1) / STRIP_BLOCKS;
+  const int64_t blocks = (n_blocks + n_strips - 1) / n_strips;
+  return (blocks + record_blocks - 1) / record_blocks * record_blocks;
+}
 
 // Per thread: two panels' unpacked columns (as f32 for the row panels), their scales, and a tile's sums.
 constexpr int64_t SCRATCH_WEIGHTS = STRIP_PANELS * STRIP_COLS * PANEL_ROWS_N * 4;

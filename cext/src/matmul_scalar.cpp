@@ -13,7 +13,7 @@ namespace {
 constexpr int N = PANEL_ROWS_N;
 constexpr int TOKENS = 8;  // that share the reading of a block
 
-void quantize_block(const float* x, int8_t* q, float* d, int32_t* sum16) {
+void quantize_block(const float* x, int8_t* q, float* d, float* sum16) {
   uint32_t top = 0;  // NUMERICS: the largest |x| by its bits, so that a NaN is the largest and shows in d
   for (int i = 0; i < BLOCK_COLS; ++i) {
     const uint32_t bits = f32_to_bits(x[i]) & 0x7fffffffu;
@@ -23,10 +23,10 @@ void quantize_block(const float* x, int8_t* q, float* d, int32_t* sum16) {
   const bool plain = amax >= 1e-30f && top < 0x7f800000u;
   const float inverse = plain ? 127.0f / amax : 0.0f;
   *d = amax < 1e-30f ? 0.0f : amax / 127.0f;
-  sum16[0] = sum16[1] = 0;
+  sum16[0] = sum16[1] = 0.0f;
   for (int i = 0; i < BLOCK_COLS; ++i) {
     q[i] = plain ? (int8_t)std::nearbyintf(x[i] * inverse) : (int8_t)0;
-    sum16[i / 16] += q[i];
+    sum16[i / 16] += (float)q[i];
   }
 }
 
@@ -37,11 +37,11 @@ void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, in
       float values[BLOCK_COLS] = {};
       const int64_t n = dst->n_cols - col < BLOCK_COLS ? dst->n_cols - col : BLOCK_COLS;
       std::memcpy(values, x + t * ldx + col, (size_t)n * sizeof(float));
-      int32_t* sum16 = dst->sum16 + 2 * at;
+      float* sum16 = dst->sum16 + 2 * at;
       quantize_block(values, dst->q + t * dst->ld_q + col, dst->d + at, sum16);
       dst->sum[at] = sum16[0] + sum16[1];
-      dst->s[at] = dst->d[at] * (float)dst->sum[at];
-      for (int half = 0; half < 2; ++half) dst->s16[2 * at + half] = dst->d[at] * (float)sum16[half];
+      dst->s[at] = dst->d[at] * dst->sum[at];
+      for (int half = 0; half < 2; ++half) dst->s16[2 * at + half] = dst->d[at] * sum16[half];
     }
 }
 
@@ -51,7 +51,7 @@ void add_block(const PanelLayout& layout, const PanelBlock& w, const ActQ8* act,
   const int8_t* q = act->q + t * act->ld_q + b * BLOCK_COLS;
   const int64_t at = t * act->n_blocks + b;
   for (int sub = 0; sub < n_subs; ++sub) {
-    const int32_t sum = n_subs == 1 ? act->sum[at] : act->sum16[2 * at + sub];
+    const auto sum = (int32_t)(n_subs == 1 ? act->sum[at] : act->sum16[2 * at + sub]);
     int32_t dot[N];
     for (int row = 0; row < N; ++row) dot[row] = -layout.zero * sum;
     for (int quad = sub * n_quads; quad < (sub + 1) * n_quads; ++quad)
