@@ -7,7 +7,7 @@ each ubatch, then `commit` or `rollback`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, Protocol
 
@@ -171,15 +171,20 @@ class Tx(ABC):
         """Bring back exactly the state that `begin` saw."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """Sizes of a memory for people and tests."""
+    """Sizes of a memory for people and tests.
 
-    n_pages: int = 0
-    page_bytes: int = 0
-    used_cells: int = 0
-    n_tokens: int = 0
-    used_bytes: int = field(default=0)
+    Attributes:
+        n_pages: pages held, those that clones hold too included; used_bytes: theirs.
+        used_cells: cells in use, one that two sequences share counted once.
+        n_tokens: cells of all sequences, one that two share counted twice.
+    """
+
+    n_pages: int
+    used_bytes: int
+    used_cells: int
+    n_tokens: int
 
 
 class Memory(ABC):
