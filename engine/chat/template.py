@@ -1,0 +1,134 @@
+"""How messages become a prompt: the model's own chat template, or one for models that bring none.
+
+`prompt` makes tokens of what is rendered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import jinja2
+
+from engine.chat.builtin import CHATML, CHATML_TOKENS, PLAIN
+from engine.chat.meter import Meter, TemplateLimitError, current_meter
+from engine.chat.sandbox import TemplateEnvironment
+from engine.errors import ChatTemplateError
+from engine.gguf import GGUFFile
+from engine.tokenizer import Tokenizer, TokenType
+
+Message = Mapping[str, object]
+TemplateKind = Literal["file", "chatml", "plain"]
+
+MAX_SOURCE = 512_000
+"""Characters of a template; the longest known has 30 thousand."""
+_KEY = "tokenizer.chat_template"
+
+# What code that a template stands for may raise. MemoryError and RecursionError are as much its fault as the others.
+_FAULTS = (
+    jinja2.TemplateError, TemplateLimitError, ArithmeticError, AttributeError, LookupError, MemoryError, NameError,
+    RuntimeError, StopIteration, SyntaxError, TypeError, ValueError,
+)  # fmt: skip
+
+
+class ChatTemplate:
+    """A chat template, compiled when it is first rendered.
+
+    Attributes:
+        source: its text.
+        kind: "file": the model's own; "chatml": the model has none, but ChatML's tokens; "plain": a base model.
+        named: further templates of the model by name ("tool_use").
+        variables: what every rendering knows: bos_token, eos_token and their like.
+
+    Thread: any.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        kind: TemplateKind = "file",
+        named: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self.source, self.kind = source, kind
+        self.named, self.variables = dict(named or {}), dict(variables or {})
+        self._compiled: dict[str, jinja2.Template] = {}
+
+    @classmethod
+    def from_gguf(cls, gguf: GGUFFile, tokenizer: Tokenizer) -> ChatTemplate:
+        """The template of a model file; ChatML where it has none but those tokens; else plain text."""
+        prefix = f"{_KEY}."
+        named = {
+            key.removeprefix(prefix): value
+            for key, value in gguf.metadata.items()
+            if key.startswith(prefix) and isinstance(value, str)
+        }
+        source = gguf.get_str(_KEY, None) or named.get("default")
+        special = {"bos_token": tokenizer.special.bos, "eos_token": tokenizer.special.eos}
+        special |= {"unk_token": tokenizer.special.unk, "pad_token": tokenizer.special.pad}
+        variables = {name: "" if token is None else tokenizer.token_text(token) for name, token in special.items()}
+        if source:
+            return cls(source, named=named, variables=variables)
+        found = [tokenizer.find_token(text) for text in CHATML_TOKENS]
+        if all(token is not None and tokenizer.token_type(token) is TokenType.CONTROL for token in found):
+            return cls(CHATML, kind="chatml", variables=variables)
+        return cls(PLAIN, kind="plain", variables=variables)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, object]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: object,
+    ) -> str:
+        """The prompt as text.
+
+        Args:
+            messages: each with "role" and "content", and what else the template reads.
+            tools: functions that the model may call, as JSON schemas.
+            add_generation_prompt: end with what makes the model reply.
+            variables: more names for the template ("enable_thinking").
+        Raises: ChatTemplateError: it does not compile, refuses the messages, fails, or goes beyond a limit.
+        """
+        meter = Meter()
+        token = current_meter.set(meter)
+        try:
+            context = {
+                "messages": [dict(message) for message in messages],
+                "tools": list(tools) if tools else None,
+                "add_generation_prompt": add_generation_prompt,
+                **self.variables,
+                **variables,
+            }
+            meter.measure(context)
+            return self._template(has_tools=bool(tools)).render(context)
+        except _FAULTS as error:
+            raise ChatTemplateError(_reason(error)) from error
+        finally:
+            current_meter.reset(token)
+
+    def check(self) -> None:
+        """Compile it. Raises: ChatTemplateError."""
+        try:
+            self._template(has_tools=False)
+        except _FAULTS as error:
+            raise ChatTemplateError(_reason(error)) from error
+
+    def _template(self, has_tools: bool) -> jinja2.Template:
+        source = self.named.get("tool_use", self.source) if has_tools else self.source
+        if source not in self._compiled:
+            if len(source) > MAX_SOURCE:
+                raise TemplateLimitError(f"it is {len(source):,} characters long")
+            self._compiled[source] = TemplateEnvironment().from_string(source)
+        return self._compiled[source]
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "it calls itself without end"
+    if isinstance(error, MemoryError):
+        return "it needs too much memory"
+    where = f"line {error.lineno}: " if isinstance(error, jinja2.TemplateSyntaxError) else ""
+    said = " ".join(str(error).split())[:300]
+    return f"{where}{said or type(error).__name__}"
