@@ -1,4 +1,4 @@
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ class Attention:
         freq_factors: F32Array | None = None,
     ) -> None: ...
     def store(self, k: F32Array, v: F32Array, pages: npt.NDArray[np.uint64], cells: npt.NDArray[np.int32]) -> None: ...
-    @overload
     def run(
         self,
         q: F32Array,
@@ -24,18 +23,14 @@ class Attention:
         n_threads: int = 1,
         n_ctx: int = 4096,
         is_reversed: bool = False,
-        n_repeats: Literal[0] = 0,
     ) -> tuple[F32Array, tuple[int, int]]: ...
-    @overload
-    def run(
+    def measure(
         self,
         q: F32Array,
         pos: npt.NDArray[np.int32],
         segments: npt.NDArray[np.int64],
         runs: npt.NDArray[np.uint8],
-        n_threads: int = 1,
-        n_ctx: int = 4096,
-        is_reversed: bool = False,
-        *,
+        n_threads: int,
+        n_ctx: int,
         n_repeats: int,
     ) -> list[float]: ...

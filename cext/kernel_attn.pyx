@@ -145,71 +145,80 @@ cdef class Attention:
             self.kernels.store(&self.p, &k[0, 0], k.shape[1], &v[0, 0], v.shape[1], <uint8_t**> &pages[0], &cells[0],
                                0, n)
 
-    def run(self, const float[:, ::1] q not None, const int32_t[::1] pos not None,
-            const int64_t[:, ::1] segments not None, const uint8_t[:, ::1] runs not None, int n_threads=1,
-            int n_ctx=4096, bint is_reversed=False, int n_repeats=0):
-        """Attend. Returns out f32[n_tokens, n_head * d_v] and the numbers of tasks, or, with n_repeats, seconds each.
+    def run(self, q, pos, segments, runs, int n_threads=1, int n_ctx=4096, bint is_reversed=False):
+        """Attend. Returns out, f32[n_tokens, n_head * d_v], and the numbers of tasks of the two phases.
 
         Args:
-            q: f32[n_tokens, n_head * d_k], rotated to pos.
+            q: f32[n_tokens, n_head * d_k], rotated to pos, i32[n_tokens].
             segments: i64[n_segments, 4]: t0, n_tokens, run0, n_runs.
             runs: u8[n_runs, 32]: KVRun records.
-            n_threads: what the plan is made for; with n_repeats also the threads that run it.
+            n_threads: what the plan is made for; the tasks are done one after the other.
             is_reversed: do the tasks from last to first.
         """
-        cdef AttnCall call
-        cdef Job job
+        cdef Call call = Call(self, q, pos, segments, runs, n_threads, n_ctx)
         cdef int64_t i, n_tasks, n_merge
-        cdef Py_ssize_t n = q.shape[0]
-        cdef AttnSegment[64] segment_table
-        if segments.shape[0] > 64 or segments.shape[1] != 4 or runs.shape[1] != 32 or pos.shape[0] != n or n == 0:
-            raise ValueError("segments, runs or pos have the wrong shape")
-        if q.shape[1] != self.p.n_head * self.p.d_k:
-            raise ValueError("q has the wrong width")
-        for i in range(segments.shape[0]):
-            segment_table[i].t0, segment_table[i].n_tokens = <int32_t> segments[i, 0], <int32_t> segments[i, 1]
-            segment_table[i].run0, segment_table[i].n_runs = segments[i, 2], segments[i, 3]
-        out = np.full((n, self.p.n_head * self.p.d_v), np.nan, np.float32)
-        cdef float[:, ::1] out_view = out
-        call.p, call.n_tokens = &self.p, n
-        call.q, call.ld_q, call.pos = &q[0, 0], q.shape[1], &pos[0]
-        call.segments, call.n_segments = segment_table, segments.shape[0]
-        call.runs = <const KVRun*> &runs[0, 0] if runs.shape[0] else NULL
-        call.out, call.ld_out = &out_view[0, 0], out_view.shape[1]
-        call.shared_bytes = attn_shared_bytes(&self.p, n, n_ctx)
-        job.call, job.scratch_bytes = &call, attn_scratch_bytes(&self.p)
-        # NUMERICS: filled with NaN patterns, so that a kernel which reads what nothing wrote is seen.
-        shared = np.full(call.shared_bytes + 64, 0xFF, np.uint8)
-        scratch = np.full(job.scratch_bytes * n_threads + 64, 0xFF, np.uint8)
-        cdef uint64_t at = shared.ctypes.data
-        call.shared = <void*> ((at + 63) // 64 * 64)
-        at = scratch.ctypes.data
-        job.scratch = <char*> ((at + 63) // 64 * 64)
-        if n_repeats:
-            return self._measure(&job, n_threads, n_repeats)
-        n_tasks = attn_prepare(&call, n_threads)
-        n_merge = attn_n_merge(&call)
         with nogil:
+            n_tasks = attn_prepare(&call.c, n_threads)
+            n_merge = attn_n_merge(&call.c)
             for i in range(n_tasks):
-                self.kernels.task(&call, n_tasks - 1 - i if is_reversed else i, job.scratch)
+                self.kernels.task(&call.c, n_tasks - 1 - i if is_reversed else i, call.job.scratch)
             for i in range(n_merge):
-                self.kernels.merge(&call, n_merge - 1 - i if is_reversed else i, job.scratch)
-        return out, (n_tasks, n_merge)
+                self.kernels.merge(&call.c, n_merge - 1 - i if is_reversed else i, call.job.scratch)
+        return call.out, (n_tasks, n_merge)
 
-    cdef list _measure(self, Job* job, int n_threads, int n_repeats):
+    def measure(self, q, pos, segments, runs, int n_threads, int n_ctx, int n_repeats):
+        """Attend n_repeats times on a pool of n_threads. Returns the seconds of each."""
+        cdef Call call = Call(self, q, pos, segments, runs, n_threads, n_ctx)
         cdef ThreadPool* pool = new ThreadPool(n_threads)
         cdef int64_t n_tasks, n_merge
         seconds = []
         for _ in range(n_repeats):
             started = time.perf_counter()
             with nogil:
-                n_tasks = attn_prepare(job.call, n_threads)
-                n_merge = attn_n_merge(job.call)
-                job.run = self.kernels.task
-                pool.run(_run_task, job, n_tasks, 0)
-                job.run = self.kernels.merge
+                n_tasks = attn_prepare(&call.c, n_threads)
+                n_merge = attn_n_merge(&call.c)
+                call.job.run = self.kernels.task
+                pool.run(_run_task, &call.job, n_tasks, 0)
+                call.job.run = self.kernels.merge
                 if n_merge:
-                    pool.run(_run_task, job, n_merge, 0)
+                    pool.run(_run_task, &call.job, n_merge, 0)
             seconds.append(time.perf_counter() - started)
         del pool
         return seconds
+
+
+cdef class Call:
+    """The C record of one call and all the memory that it points to."""
+
+    cdef AttnCall c
+    cdef Job job
+    cdef AttnSegment[64] segments
+    cdef readonly object out
+    cdef object _keep
+
+    def __init__(self, Attention layer, const float[:, ::1] q not None, const int32_t[::1] pos not None,
+                 const int64_t[:, ::1] segments not None, const uint8_t[:, ::1] runs not None, int n_threads,
+                 int n_ctx):
+        cdef Py_ssize_t i, n = q.shape[0]
+        if segments.shape[0] > 64 or segments.shape[1] != 4 or runs.shape[1] != 32 or pos.shape[0] != n or n == 0:
+            raise ValueError("segments, runs or pos have the wrong shape")
+        if q.shape[1] != layer.p.n_head * layer.p.d_k:
+            raise ValueError("q has the wrong width")
+        for i in range(segments.shape[0]):
+            self.segments[i].t0, self.segments[i].n_tokens = <int32_t> segments[i, 0], <int32_t> segments[i, 1]
+            self.segments[i].run0, self.segments[i].n_runs = segments[i, 2], segments[i, 3]
+        self.out = np.full((n, layer.p.n_head * layer.p.d_v), np.nan, np.float32)
+        cdef float[:, ::1] out = self.out
+        self.c.p, self.c.n_tokens = &layer.p, n
+        self.c.q, self.c.ld_q, self.c.pos = &q[0, 0], q.shape[1], &pos[0]
+        self.c.segments, self.c.n_segments = self.segments, segments.shape[0]
+        self.c.runs = <const KVRun*> &runs[0, 0] if runs.shape[0] else NULL
+        self.c.out, self.c.ld_out = &out[0, 0], out.shape[1]
+        self.c.shared_bytes = attn_shared_bytes(&layer.p, n, n_ctx)
+        self.job.call, self.job.scratch_bytes = &self.c, attn_scratch_bytes(&layer.p)
+        # NUMERICS: filled with NaN patterns, so that a kernel which reads what nothing wrote is seen.
+        shared = np.full(self.c.shared_bytes + 64, 0xFF, np.uint8)
+        scratch = np.full(self.job.scratch_bytes * n_threads + 64, 0xFF, np.uint8)
+        self.c.shared = <void*> (<uint64_t> shared.ctypes.data + 63 & ~<uint64_t> 63)
+        self.job.scratch = <char*> (<uint64_t> scratch.ctypes.data + 63 & ~<uint64_t> 63)
+        self._keep = (layer, q, pos, runs, shared, scratch)

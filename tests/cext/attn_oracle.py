@@ -21,7 +21,7 @@ SWA_STANDARD, SWA_CHUNKED, SWA_SYMMETRIC = 1, 2, 3
 
 def is_seen(params: dict[str, Any], pos: int, cell_pos: int) -> bool:
     """Whether a token at `pos` sees a cell at `cell_pos`."""
-    kind, n_swa = params.get("swa_kind", 0), params.get("n_swa", 0)
+    kind, n_swa = int(params.get("swa_kind", 0)), int(params.get("n_swa", 0))
     if params.get("causal", True) and cell_pos > pos:
         return False
     if kind == SWA_STANDARD:
@@ -99,7 +99,7 @@ class Cache:
             cells = np.arange(first, first + count, dtype=np.int32)
             address = self.pages[page].ctypes.data
             attention.store(k, v, np.full(count, address, np.uint64), cells)
-            for cell in cells:
+            for cell in range(first, first + count):
                 heads = range(p["n_head_kv"])
                 kd = [rows.kv_decode(p["type_k"], self.row(True, page, h, cell), p["d_k"]) for h in heads]
                 vd = [rows.kv_decode(p["type_v"], self.row(False, page, h, cell), p["d_v"]) for h in heads]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import gguf
@@ -40,7 +41,7 @@ def one_segment(seq: Sequence, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArr
 def check(
     isa: int,
     p: dict[str, Any],
-    cells: list[tuple[int, ...]],
+    cells: Iterable[tuple[int, ...]],
     pos: list[int] | range,
     sinks: F32Array | None = None,
     seed: int = 0,

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from cext import kernel_rows as k
 from tests.cext.kernel_support import ISAS, nmse
 
+F64Array = npt.NDArray[np.float64]
 SIZES = (1, 3, 8, 15, 16, 17, 63, 64, 65, 257, 576, 640, 896)
 SILU, GELU, GELU_ERF, GELU_QUICK, RELU, RELU_SQR, SIGMOID, TANH, SOFTPLUS, EXP, NEG = range(11)
 
 
-def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
+def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> npt.NDArray[np.float32]:
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
-def gelu_erf(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * np.array([math.erfc(-v / math.sqrt(2)) for v in x])
+def gelu_erf(x: F64Array) -> F64Array:
+    return np.asarray(0.5 * x * np.array([math.erfc(-v / math.sqrt(2)) for v in x]))
 
 
-UNARY = {
+UNARY: dict[int, Callable[[F64Array], F64Array]] = {
     SILU: lambda x: x / (1 + np.exp(-x)),
     GELU: lambda x: x / (1 + np.exp(-2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     GELU_ERF: gelu_erf,
@@ -128,7 +131,7 @@ def test_argmax_and_finite(isa: int) -> None:
     assert k.argmax(isa, np.array([1, 3, 3, 2], np.float32)) == 1
 
 
-def yarn_freqs(p: dict[str, float], factors: np.ndarray | None) -> tuple[np.ndarray, float]:
+def yarn_freqs(p: dict[str, float], factors: npt.NDArray[np.float32] | None) -> tuple[F64Array, float]:
     """Angle per position and magnitude, by the definition of ggml_rope_ext."""
     n, base = int(p["n_rot"]), p.get("freq_base", 10000.0)
     i = np.arange(n // 2)
