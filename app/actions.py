@@ -1,0 +1,176 @@
+"""The one table of actions: menus, shortcuts and the help page are made from it, and nothing else defines one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, Flag, auto
+
+from PySide6.QtCore import QCoreApplication, QObject, Signal
+from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtWidgets import QMenu, QWidget
+
+
+def QT_TRANSLATE_NOOP(context: str, text: str) -> str:
+    """Mark a text for `pyside6-lupdate`, which knows this name; Qt's own returns an untyped object."""
+    return text
+
+
+class Menu(Enum):
+    """The menus, in order; a value is the title."""
+
+    CHAT = QT_TRANSLATE_NOOP("Actions", "&Chat")
+    REPLY = QT_TRANSLATE_NOOP("Actions", "&Reply")
+    MODEL = QT_TRANSLATE_NOOP("Actions", "&Model")
+    VIEW = QT_TRANSLATE_NOOP("Actions", "&View")
+    HELP = QT_TRANSLATE_NOOP("Actions", "&Help")
+
+
+class When(Flag):
+    """What must hold for an action to be enabled."""
+
+    ALWAYS = 0
+    CHAT_OPEN = auto()  # the open chat has a message
+    REPLY_EXISTS = auto()  # the open chat has a reply
+    BUSY = auto()  # the open chat's reply is being made
+    IDLE = auto()  # it is not
+    MODEL_READY = auto()
+    DELETED = auto()  # a chat was deleted that can come back
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """One action.
+
+    Attributes:
+        text: English text, translated in the context "Actions".
+        keys: its shortcuts, the one shown first; portable names, so Ctrl is Cmd on macOS.
+        slot: method of the window that carries it out, without arguments.
+    """
+
+    id: str
+    menu: Menu
+    text: str
+    keys: tuple[str, ...]
+    slot: str
+    when: When = When.ALWAYS
+
+
+ACTIONS: tuple[ActionSpec, ...] = (
+    ActionSpec("new_chat", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "New chat"), ("Ctrl+N", "Ctrl+Shift+O"), "new_chat"),
+    ActionSpec("search", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Search chats"), ("Ctrl+K",), "search_chats"),
+    ActionSpec(
+        "rename", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Rename chat"), ("F2",), "rename_chat", When.CHAT_OPEN
+    ),
+    ActionSpec(
+        "delete",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "Delete chat"),
+        ("Ctrl+Shift+Backspace",),
+        "delete_chat",
+        When.CHAT_OPEN,
+    ),
+    ActionSpec(
+        "undo_delete",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "Bring back deleted chat"),
+        ("Ctrl+Z",),
+        "undo_delete",
+        When.DELETED,
+    ),
+    ActionSpec("quit", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Quit"), ("Ctrl+Q",), "close"),
+    ActionSpec("stop", Menu.REPLY, QT_TRANSLATE_NOOP("Actions", "Stop"), ("Esc",), "stop", When.BUSY),
+    ActionSpec(
+        "regenerate",
+        Menu.REPLY,
+        QT_TRANSLATE_NOOP("Actions", "Regenerate last reply"),
+        ("Ctrl+R",),
+        "regenerate",
+        When.REPLY_EXISTS | When.IDLE | When.MODEL_READY,
+    ),
+    ActionSpec(
+        "copy_reply",
+        Menu.REPLY,
+        QT_TRANSLATE_NOOP("Actions", "Copy last reply"),
+        ("Ctrl+Shift+C",),
+        "copy_last_reply",
+        When.REPLY_EXISTS,
+    ),
+    ActionSpec(
+        "copy_code",
+        Menu.REPLY,
+        QT_TRANSLATE_NOOP("Actions", "Copy last code block"),
+        ("Ctrl+Shift+;",),
+        "copy_last_code",
+        When.REPLY_EXISTS,
+    ),
+    ActionSpec("pick_model", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Choose a model…"), ("Ctrl+L",), "pick_model"),
+    ActionSpec("open_model", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Open a model file…"), ("Ctrl+O",), "open_model"),
+    ActionSpec("sidebar", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Show or hide chats"), ("Ctrl+B",), "toggle_sidebar"),
+    ActionSpec("zoom_in", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Larger text"), ("Ctrl++", "Ctrl+="), "zoom_in"),
+    ActionSpec("zoom_out", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Smaller text"), ("Ctrl+-",), "zoom_out"),
+    ActionSpec("zoom_reset", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Normal text size"), ("Ctrl+0",), "zoom_reset"),
+    ActionSpec("theme_system", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Colours of the system"), (), "theme_system"),
+    ActionSpec("theme_light", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Light colours"), (), "theme_light"),
+    ActionSpec("theme_dark", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Dark colours"), (), "theme_dark"),
+    ActionSpec(
+        "shortcuts", Menu.HELP, QT_TRANSLATE_NOOP("Actions", "Keyboard shortcuts"), ("F1", "Ctrl+/"), "show_shortcuts"
+    ),
+)
+
+
+def translated(text: str) -> str:
+    """Return a text of the table in the person's language."""
+    return QCoreApplication.translate("Actions", text)
+
+
+class Actions(QObject):
+    """The table as `QAction`s of one window.
+
+    Signals:
+        triggered(slot): carry out this method.
+    """
+
+    triggered = Signal(str)
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        self._group = QActionGroup(self)
+        self._group.setExclusive(False)
+        self._by_id: dict[str, QAction] = {}
+        self._specs = {spec.id: spec for spec in ACTIONS}
+        for spec in ACTIONS:
+            action = QAction(translated(spec.text), self._group)
+            action.setObjectName(spec.id)
+            action.setShortcuts([QKeySequence(key, QKeySequence.SequenceFormat.PortableText) for key in spec.keys])
+            self._by_id[spec.id] = action
+            window.addAction(action)
+        self._group.triggered.connect(self._on_triggered)
+
+    def action(self, action_id: str) -> QAction:
+        """Return one action by its id."""
+        return self._by_id[action_id]
+
+    def fill(self, menu: QMenu, action_ids: Iterable[str]) -> None:
+        """Add actions to a menu, an empty id as a separating line."""
+        for action_id in action_ids:
+            if action_id:
+                menu.addAction(self._by_id[action_id])
+            else:
+                menu.addSeparator()
+
+    def fill_all(self, menu: QMenu) -> None:
+        """Add one submenu for each menu of the table."""
+        for kind in Menu:
+            submenu = menu.addMenu(translated(kind.value))
+            for spec in ACTIONS:
+                if spec.menu == kind:
+                    submenu.addAction(self._by_id[spec.id])
+
+    def update_enabled(self, holds: When) -> None:
+        """Enable each action whose conditions all hold."""
+        for action_id, action in self._by_id.items():
+            action.setEnabled(self._specs[action_id].when in holds)
+
+    def _on_triggered(self, action: QAction) -> None:
+        self.triggered.emit(self._specs[action.objectName()].slot)

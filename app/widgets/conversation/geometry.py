@@ -1,0 +1,105 @@
+"""Where a block stands in the window, for painting it and for finding what the pointer is on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QPointF, QRectF
+
+from app.widgets.conversation.blocks import BlockKind
+from app.widgets.conversation.conversation_layout import ConversationLayout, Shown
+from app.widgets.conversation.documents import CODE_EDGE, CODE_HEAD, CODE_PADDING, DocumentBuilder
+from app.widgets.conversation.message_layout import (
+    BORDER,
+    BUBBLE_PADDING_X,
+    BUBBLE_PADDING_Y,
+    FOOTER,
+    MessageLayout,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRects:
+    """Rectangles of one block in the window.
+
+    Attributes:
+        outer: without the gap above, from its indentation to the right edge of the text.
+        text: where its document is painted; wider documents are clipped to it.
+        left: left edge of the text column, where the block's marks begin.
+    """
+
+    outer: QRectF
+    text: QRectF
+    left: float
+
+    @property
+    def copy_button(self) -> QRectF:
+        """The button in the head of code."""
+        return QRectF(self.outer.right() - CODE_HEAD - 2, self.outer.top() + 2, CODE_HEAD, CODE_HEAD - 4)
+
+
+class Geometry:
+    """Places in the window for one scroll position.
+
+    Attributes:
+        x: left edge of the column in the window, px; top: what place of the layout is at the window's top.
+    """
+
+    def __init__(self, layout: ConversationLayout, builder: DocumentBuilder) -> None:
+        self._layout = layout
+        self._builder = builder
+        self.x = 0
+        self.top = 0
+
+    def bubble(self, i: int) -> QRectF:
+        """Return the rectangle of the tint behind a message; empty for replies."""
+        message = self._layout.message(i)
+        if not message.is_bubble:
+            return QRectF()
+        width = message.bubble_width + 2 * BUBBLE_PADDING_X
+        top = self._layout.top_of_message(i) - self.top + (BORDER if message.has_border else 0)
+        return QRectF(self.x + self._layout.column - width, top, width, message.body_height + 2 * BUBBLE_PADDING_Y)
+
+    def left(self, i: int) -> float:
+        """Return the left edge of a message's text."""
+        message = self._layout.message(i)
+        return self.bubble(i).left() + BUBBLE_PADDING_X if message.is_bubble else self.x
+
+    def footer(self, i: int) -> QRectF:
+        """Return the room for the actions of a message."""
+        bottom = self._layout.top_of_message(i) + self._layout.message(i).height - self.top
+        return QRectF(self.x, bottom - FOOTER, self._layout.column, FOOTER)
+
+    def note(self, i: int) -> QRectF:
+        """Return the room for the line under a message's text."""
+        message = self._layout.message(i)
+        footer = self.footer(i)
+        return QRectF(self.x, footer.top() - message.note_height + 8, self._layout.column, message.note_height)
+
+    def border(self, i: int) -> QRectF:
+        """Return the room for the line above a message that says what has left the context."""
+        return QRectF(self.x, self._layout.top_of_message(i) - self.top, self._layout.column, BORDER)
+
+    def rects(self, shown: Shown) -> BlockRects:
+        """Return the rectangles of a block."""
+        message = self._layout.message(shown.place.message)
+        block, place = shown.view.block, shown.place
+        left = self.left(place.message)
+        indent = self._builder.indent(block)
+        gap = message.gap(place.piece, place.block)
+        outer = QRectF(left + indent, shown.top - self.top + gap, _width(message) - indent, shown.view.height - gap)
+        text = QRectF(outer)
+        if block.kind == BlockKind.CODE:
+            head = CODE_HEAD if block.is_first else 0
+            edge = CODE_EDGE if block.is_last else 0
+            text = outer.adjusted(CODE_PADDING, head, -CODE_PADDING, -edge)
+        lead = self._builder.code_lead_px if block.kind == BlockKind.CODE else self._builder.lead_px
+        return BlockRects(outer, text.translated(0, -lead), left)
+
+    def text_point(self, shown: Shown, rects: BlockRects, pos: QPointF) -> QPointF:
+        """Return a place in the window as a place in a block's document."""
+        return pos - rects.text.topLeft() + QPointF(shown.view.scroll_x, 0)
+
+
+def _width(message: MessageLayout) -> int:
+    return message.bubble_width if message.is_bubble else message.text_width

@@ -1,0 +1,81 @@
+"""The quiet line under the composer: what was ready, what is computed, how fast text is made."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QLocale, Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+
+from app.models import GenerationState, Phase
+
+
+class StatusLine(QWidget):
+    """Shows a `GenerationState` in words; at the left what happens, at the right the figures.
+
+    Thread: GUI thread.
+    """
+
+    def __init__(self, generation: GenerationState, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("status_line")
+        self._generation = generation
+        self._left_label = self._label(Qt.AlignmentFlag.AlignLeft)
+        self._right_label = self._label(Qt.AlignmentFlag.AlignRight)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(self._left_label, 1)
+        row.addWidget(self._right_label)
+        generation.changed.connect(self._on_generation_changed)
+        self._on_generation_changed()
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """What stands at the left and at the right."""
+        return self._left_label.text(), self._right_label.text()
+
+    def _label(self, alignment: Qt.AlignmentFlag) -> QLabel:
+        label = QLabel(self)
+        label.setProperty("quiet", True)
+        label.setTextFormat(Qt.TextFormat.PlainText)
+        label.setAlignment(alignment | Qt.AlignmentFlag.AlignVCenter)
+        return label
+
+    def _on_generation_changed(self) -> None:
+        is_error = bool(self._generation.error)
+        if self._left_label.property("danger") != is_error:
+            self._left_label.setProperty("danger", is_error)
+            self._left_label.style().unpolish(self._left_label)
+            self._left_label.style().polish(self._left_label)
+        self._left_label.setText(self._generation.error or self._what())
+        self._left_label.setToolTip(self._left_label.text())
+        self._right_label.setText(self._figures())
+
+    def _what(self) -> str:
+        state = self._generation
+        number = QLocale().toString
+        if state.phase == Phase.LOADING:
+            return self.tr("Loading {name}: {percent} %").format(
+                name=state.model_name, percent=round(100 * state.load_fraction)
+            )
+        if state.phase == Phase.STOPPING:
+            return self.tr("Stopping…")
+        if state.phase == Phase.PREFILL and state.n_to_compute:
+            return self.tr("{ready} tokens ready, {done} of {all} computed").format(
+                ready=number(state.n_reused), done=number(state.n_computed), all=number(state.n_to_compute)
+            )
+        if state.note:
+            return state.note
+        if state.phase == Phase.NO_MODEL:
+            return self.tr("No model is loaded")
+        if state.n_reused or state.n_computed:
+            return self.tr("{ready} tokens were ready, {done} computed").format(
+                ready=number(state.n_reused), done=number(state.n_computed)
+            )
+        return ""
+
+    def _figures(self) -> str:
+        state = self._generation
+        if not state.n_generated or state.phase in (Phase.NO_MODEL, Phase.LOADING, Phase.PREFILL):
+            return ""
+        return self.tr("{n} tokens, {rate} per second").format(
+            n=QLocale().toString(state.n_generated), rate=QLocale().toString(state.tok_s, "f", 1)
+        )

@@ -1,0 +1,1 @@
+"""The windows: they arrange and connect the widgets."""

@@ -1,0 +1,1 @@
+"""Data files of the program's icons; read through `importlib.resources`."""

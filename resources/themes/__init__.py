@@ -1,0 +1,1 @@
+"""Data files of the program's themes; read through `importlib.resources`."""
