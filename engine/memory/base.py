@@ -93,6 +93,8 @@ class MemoryParams:
         n_ctx: positions that a sequence may have.
         n_seq_max: sequence ids are below it.
         kv_bytes_max: bound of the pages of this memory and its clones together; 0 for none.
+        swa_margin: cells kept behind the window, so that a chat can step back; None: as many as the window has, but
+            no fewer than 256.
         swa_full: keep every cell of sliding-window layers, so that any position can be gone back to.
     """
 
@@ -101,6 +103,7 @@ class MemoryParams:
     kv_bytes_max: int = 0
     type_k: QuantType = QuantType.F16
     type_v: QuantType = QuantType.F16
+    swa_margin: int | None = None
     swa_full: bool = False
 
 

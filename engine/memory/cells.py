@@ -96,7 +96,7 @@ def cells_of_ranges(ranges: list[CellRange], pos: I32Array, delta: int) -> Cells
     return Cells(
         np.repeat(np.array([where.page for where in ranges], np.uint64), count),
         np.repeat(np.array([where.page_id for where in ranges], np.int32), count),
-        np.concatenate([np.arange(where.first, where.first + where.n, dtype=np.int32) for where in ranges]),
+        np.array([where.first + i for where in ranges for i in range(where.n)], np.int32),
         pos,
         np.full(len(pos), delta, np.int32),
     )

@@ -19,7 +19,7 @@ from engine.memory.layout import PAGE_CELLS
 from engine.types import I32Array
 
 MARGIN_MIN = 256
-"""Fewest cells kept behind the window."""
+"""Fewest cells kept behind the window, where the parameters do not say."""
 
 
 class KVCacheISWA(KVCache):
@@ -67,7 +67,8 @@ class KVCacheISWA(KVCache):
 
     def _trim(self, seq_ids: Sequence[int]) -> None:
         if not self.params.swa_full:
-            self._drop(seq_ids, max(self.spec.n_swa, MARGIN_MIN))
+            margin = self.params.swa_margin
+            self._drop(seq_ids, max(self.spec.n_swa, MARGIN_MIN) if margin is None else margin)
 
     def _make_room(self, n_tokens: int) -> None:
         store = self.stores[1]
