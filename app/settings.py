@@ -93,6 +93,7 @@ class Settings(QObject):
         path: the INI file.
         model_folders: folders whose models the picker lists, beside the built-in places.
         last_model: path of the model to load at start; empty for the default one.
+        last_chat: id of the chat that was open; 0 for a new one.
         n_ctx: tokens a new chat's context holds; 0 takes what the model was trained with, within reason.
         n_predict: longest reply, in tokens.
         n_threads: threads that compute; 0 takes the number of physical cores.
@@ -112,6 +113,7 @@ class Settings(QObject):
 
     model_folders = _Key[tuple[str, ...]]("models/folders", (), _texts)
     last_model = _Key("models/last", "", _text())
+    last_chat = _Key("chat/last", 0, _whole(0, 1 << 53))
     n_ctx = _Key("chat/n_ctx", 0, _whole(0, 1 << 20))
     n_predict = _Key("chat/n_predict", 2048, _whole(1, 1 << 20))
     n_threads = _Key("engine/n_threads", 0, _whole(0, 1024))

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 Role = Literal["user", "assistant", "system"]
+N_CTX_DEFAULT = 8192
+"""Tokens a chat's context holds where no setting says so and the model was trained for more."""
+
 Finish = Literal["stop", "length", "cancelled", "context", "failed"]
 """Why a reply ended: the model's own end, n_predict, Stop, no room left, an error."""
 
@@ -133,7 +136,12 @@ class ForgetChat:
     chat_id: int
 
 
-EngineRequest = LoadModel | Generate | ForgetChat
+@dataclass(frozen=True, slots=True)
+class CloseEngine:
+    """Save what is in memory, let go of everything and end the thread."""
+
+
+EngineRequest = LoadModel | Generate | ForgetChat | CloseEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +267,24 @@ class SessionSaved:
     n_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class SessionNotSaved:
+    """The memory of a chat could not be written; its text is safe, and will be computed again."""
+
+    chat_id: int
+    reason: str
+
+
 EngineEvent = (
-    ModelLoading | ModelLoaded | JobFailed | ReplyStarted | PrefillProgress | TextChunk | ReplyFinished | SessionSaved
+    ModelLoading
+    | ModelLoaded
+    | JobFailed
+    | ReplyStarted
+    | PrefillProgress
+    | TextChunk
+    | ReplyFinished
+    | SessionSaved
+    | SessionNotSaved
 )
 
 

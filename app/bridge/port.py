@@ -1,0 +1,97 @@
+"""What the bridge needs of an engine: three small roles, which the real one and the tests' one both play.
+
+Nothing here imports the engine: the window paints its first frame before the engine's modules are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from app.bridge.cancel import JobCancel
+from app.bridge.messages import Finish, Generate, ModelInfo, ReplyStats, UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """Part of the prompt is computed: n_done of the n_total tokens that were not ready; n_reused were."""
+
+    n_done: int
+    n_total: int
+    n_reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One more token; its text may be empty while a character or a stop string is not complete."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The reply is over; token_ids are the i32 bytes of the ids that make up its text."""
+
+    finish: Finish
+    stats: ReplyStats
+    token_ids: bytes
+
+
+PortEvent = Prefilled | Generated | Ended
+
+
+class ChatSession(Protocol):
+    """The engine's memory of one chat."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the context holds."""
+
+    @property
+    def n_used(self) -> int:
+        """Tokens in it."""
+
+    @property
+    def out_ids(self) -> frozenset[int]:
+        """Ids of the messages that have left the context."""
+
+    def reply(self, request: Generate, cancel: JobCancel) -> Iterator[PortEvent]:
+        """Make a reply; the last event is `Ended` unless an exception ends it."""
+
+    def save(self, path: Path) -> int:
+        """Write the memory to a file, whole or not at all, and return its size in bytes. Raises: OSError."""
+
+    def load(self, path: Path) -> str:
+        """Read the memory from a file.
+
+        Returns: why the file could not be used, a sentence, with the session still empty; "" where it could.
+        """
+
+    def close(self) -> None:
+        """Let go of the memory."""
+
+
+class ChatModel(Protocol):
+    """A loaded model."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What a person may want to know of it."""
+
+    def open_session(self, n_ctx: int) -> ChatSession:
+        """Make an empty session; n_ctx 0 lets the engine choose. Raises: MemoryError, and errors of the engine."""
+
+    def close(self) -> None:
+        """Let go of the weights; sessions are closed before."""
+
+
+class ChatEngine(Protocol):
+    """Loads models and says in words what went wrong."""
+
+    def load_model(self, path: Path, n_threads: int | None, progress: Callable[[float], None]) -> ChatModel:
+        """Load a model; an exception that `progress` raises ends the loading."""
+
+    def explain(self, error: BaseException) -> UserError:
+        """Return what a person should read about an error."""

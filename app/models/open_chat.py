@@ -1,0 +1,85 @@
+"""The chat that is open, as records: what of it is shown, and what of it goes into a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from app.bridge.messages import PromptMessage
+from app.models.conversation import MessageItem
+from app.storage.records import ChatRecord, MessageRecord
+
+TITLE_CHARS = 60
+
+
+class OpenChat:
+    """A chat with the messages of its branch, from the root on.
+
+    Attributes:
+        chat: the chat's own values.
+        messages: its branch.
+        out_ids: messages that are out of the context.
+    """
+
+    def __init__(self, chat: ChatRecord, messages: Iterable[MessageRecord], out_ids: frozenset[int]) -> None:
+        self.chat = chat
+        self.messages = list(messages)
+        self.out_ids = out_ids
+
+    @property
+    def leaf(self) -> MessageRecord | None:
+        """The last message of the branch."""
+        return self.messages[-1] if self.messages else None
+
+    def items(self) -> list[MessageItem]:
+        """Return the messages as they are shown."""
+        return [message_item(m, m.id in self.out_ids) for m in self.messages]
+
+    def put(self, record: MessageRecord) -> None:
+        """Change the message with this id."""
+        for i in range(len(self.messages) - 1, -1, -1):
+            if self.messages[i].id == record.id:
+                self.messages[i] = record
+                return
+
+
+def message_item(record: MessageRecord, is_out: bool) -> MessageItem:
+    """Return a message as it is shown."""
+    return MessageItem(
+        id=record.id,
+        role=record.role,
+        text=record.text,
+        state=record.state,
+        is_out=is_out,
+        is_pinned=record.is_pinned,
+        error=record.error,
+        n_tokens=record.n_generated,
+        tok_s=record.tok_s,
+    )
+
+
+def prompt_of(messages: Sequence[MessageRecord]) -> tuple[PromptMessage, ...]:
+    """Return the branch as a prompt.
+
+    A reply that never got a word is left out, and what a person wrote before and after it is joined: templates
+    want the roles to take turns.
+    """
+    prompt: list[PromptMessage] = []
+    for m in messages:
+        if m.role == "assistant" and not m.text.strip():
+            continue
+        message = PromptMessage(m.id, m.role, m.text, m.token_ids, m.model_fp, m.is_pinned)
+        if prompt and prompt[-1].role == message.role:
+            before = prompt.pop()
+            message = replace(message, text=f"{before.text}\n\n{message.text}", token_ids=b"", model_fp="")
+        prompt.append(message)
+    return tuple(prompt)
+
+
+def title_of(text: str) -> str:
+    """Return a chat's title made of its first message: its first line, cut at a word."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if len(line) <= TITLE_CHARS:
+        return line
+    cut = line[: TITLE_CHARS + 1].rsplit(None, 1)[0] if " " in line[:TITLE_CHARS] else line[:TITLE_CHARS]
+    return f"{cut.rstrip(' ,.;:')}…"
