@@ -8,6 +8,7 @@ abort the memory is what it was before the call.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
@@ -39,10 +40,13 @@ from engine.types import F32Array, F32Logits, I32Array
 if TYPE_CHECKING:
     from engine.adapters import ControlVector, LoraAdapter
     from engine.context.kinds import ContextKind
-    from engine.memory import Memory, Placement
+    from engine.memory import KVCache, Placement
     from engine.model import Model
 
 KEEP_LOGITS_BYTES = 64 << 20  # a larger array of logits is given back at the next decode
+
+
+_attached: weakref.WeakSet[KVCache] = weakref.WeakSet()
 
 
 class DecodeStatus(Enum):
@@ -77,7 +81,9 @@ class Context(StateMixin):
         self._n_threads_batch = params.n_threads_batch or self._n_threads
         self._own_pool: ThreadPool | None = None
         self._pools: tuple[ThreadPool, ThreadPool] | None = None
-        self._memory: Memory | None = kind.make_memory(model, params, self._n_ctx)
+        memory = kind.make_memory(model, params, self._n_ctx)
+        self._memory: KVCache | None = memory
+        _attached.add(memory)
         self._embeddings = params.embeddings
         self._causal = True
         self._loras: dict[LoraAdapter, float] = {}
@@ -147,13 +153,13 @@ class Context(StateMixin):
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
-    def get_kv_self(self) -> Memory:
+    def get_kv_self(self) -> KVCache:
         """The live memory. Raises: UnsupportedCallError: a context without one, or detached."""
         if self._memory is None or not self._kind.keeps_memory:
             raise UnsupportedCallError("get_kv_self", self._kind.name)
         return self._memory
 
-    def set_kv_self(self, kv: Memory | None) -> Memory | None:
+    def set_kv_self(self, kv: KVCache | None) -> KVCache | None:
         """Attach another memory (None: none); returns the old one, detached.
 
         Raises: ParamError: kv is attached elsewhere, or was made for another model or layout.
@@ -164,13 +170,13 @@ class Context(StateMixin):
         if kv is old:
             return old
         if kv is not None:
-            if kv.is_attached:
+            if kv in _attached:
                 raise ParamError("this memory is attached to another context; detach it there first")
             if old is not None and kv.fingerprint != old.fingerprint:
                 raise ParamError("this memory was made for another model, cache type or layout")
-            kv.is_attached = True
+            _attached.add(kv)
         if old is not None:
-            old.is_attached = False
+            _attached.discard(old)
         self._memory = kv
         return old
 
@@ -353,6 +359,7 @@ class Context(StateMixin):
         began = time.perf_counter()
         topology = self._topology(batch.tokens is None)
         plan = self._plan(topology)
+        memory.prepare(batch.n_tokens)
         tx = memory.begin()
         try:
             placed = [(ubatch, tx.place(ubatch)) for ubatch in split_simple(batch, pos, self._n_ubatch)]
@@ -475,6 +482,7 @@ class Context(StateMixin):
         self._own_pool = None
         self._pools = None
         if self._memory is not None:
-            self._memory.clear()
+            _attached.discard(self._memory)
+            self._memory.close()
         self._memory = None
         self._logits = self._embd = None

@@ -12,7 +12,7 @@ from engine.context.params import ContextParams
 from engine.graph.interface import GraphType
 
 if TYPE_CHECKING:
-    from engine.memory import Memory
+    from engine.memory import KVCache
     from engine.model import Model
 
 
@@ -29,7 +29,7 @@ class ContextKind:
 
     name: str
     graph_type: GraphType
-    make_memory: Callable[[Model, ContextParams, int], Memory]
+    make_memory: Callable[[Model, ContextParams, int], KVCache]
     keeps_memory: bool
 
 

@@ -1,0 +1,71 @@
+"""From what an architecture asks to be remembered to the memory of a context."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+
+from engine.memory import (
+    KVCache,
+    LayerKV,
+    MemoryParams,
+    MemorySpec,
+    NumpyRopeShift,
+    RopeLayer,
+    SwaKind,
+    create_memory,
+)
+from engine.types import F32Array
+
+if TYPE_CHECKING:
+    from engine.arch.base import LayerMemory
+    from engine.context.params import ContextParams
+    from engine.model import Model
+
+
+def make_memory(model: Model, params: ContextParams, n_ctx: int) -> KVCache:
+    """The memory of a context that keeps its cells. Raises: ParamError."""
+    layers = model.arch.memory_spec()
+    swa = [layer for layer in layers if layer.n_swa > 0]
+    spec = MemorySpec(
+        kind="iswa" if swa and len(swa) < len(layers) else "kv",
+        layers=tuple(LayerKV(layer.il, layer.n_head_kv, layer.d_k, layer.d_v) for layer in layers),
+        fingerprint=model.fingerprint,
+        rope=NumpyRopeShift({layer.il: _rope_layer(model, layer) for layer in layers}),
+        swa_layers=frozenset(layer.il for layer in swa),
+        n_swa=max((layer.n_swa for layer in swa), default=0),
+        swa_kind=SwaKind[swa[0].swa_kind.upper()] if swa else SwaKind.NONE,
+    )
+    memory_params = MemoryParams(
+        n_ctx=n_ctx,
+        n_seq_max=params.n_seq_max,
+        kv_bytes_max=params.kv_bytes_max or 0,
+        type_k=params.quant_k,
+        type_v=params.quant_v,
+    )
+    return create_memory(spec, memory_params)
+
+
+def make_scratch_memory(model: Model, params: ContextParams, n_ctx: int) -> KVCache:
+    """The memory of a context that forgets after each decode: it only carries k and v to attention, in f32."""
+    return make_memory(model, replace(params, type_k="f32", type_v="f32"), n_ctx)
+
+
+def _rope_layer(model: Model, layer: LayerMemory) -> RopeLayer:
+    rope = layer.rope
+    factors: F32Array | None = None
+    if layer.factors and layer.factors in model.weight_infos:
+        factors = cast(F32Array, np.asarray(model.weight(layer.factors)))
+    return RopeLayer(
+        kind=cast(Literal["none", "norm", "neox"], rope.kind),
+        n_rot=rope.n_rot,
+        freq_base=rope.freq_base,
+        freq_scale=rope.freq_scale,
+        ext_factor=rope.ext_factor,
+        beta_fast=rope.beta_fast,
+        beta_slow=rope.beta_slow,
+        n_ctx_orig=rope.n_ctx_orig,
+        freq_factors=factors,
+    )
