@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +89,7 @@ class Program:
         name: str,
         is_q8: bool,
         x: _Place,
-        items: list[tuple[PackedWeight, _F32 | None, _Place]],
+        items: Sequence[tuple[PackedWeight, _F32 | None, _Place]],
         glu: int,
         row_factor: int = 1,
         offsets: _Place | None = None,

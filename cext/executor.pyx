@@ -271,7 +271,7 @@ cdef class Program:
         stage.x, stage.token_of = operand(ids), operand(token_of)
         stage.sorted_of, stage.offsets = operand(sorted_of), operand(offsets)
 
-    def matmul(self, bint rows_are_outputs, str name, bint is_q8, tuple x, list items, int glu, int row_factor=1,
+    def matmul(self, bint rows_are_outputs, str name, bint is_q8, tuple x, items, int glu, int row_factor=1,
                tuple offsets=None):
         """A stage of products of x with the items' matrices.
 

@@ -94,7 +94,8 @@ class WeightStore:
                 self._weights[name] = MappedWeight(info.type, info.shape[0], info.shape[1], gguf.tensor_data(name))
             elif name in matrices:
                 n_expert = info.shape[0] if len(info.shape) == 3 else 0
-                weight = PackedWeight(name, int(info.type), *info.shape[-2:], buffer, places[name], n_expert)
+                n_rows, n_cols = info.shape[-2:]
+                weight = PackedWeight(name, int(info.type), n_rows, n_cols, buffer, places[name], n_expert)
                 weight.pack(gguf.tensor_data(name), pool)
                 gguf.release(name)
                 self._weights[name] = weight

@@ -436,7 +436,8 @@ class Context(StateMixin):
 
         Raises: BatchError: that token's logits were not asked for.
         """
-        return self.get_logits()[self._output_row(i)]
+        row: F32Array = self.get_logits()[self._output_row(i)]
+        return row
 
     def get_embeddings(self) -> F32Array:
         """Hidden rows of all outputs: f32[n_outputs, n_embd]. Raises: UnsupportedCallError: not asked for."""
@@ -446,7 +447,8 @@ class Context(StateMixin):
 
     def get_embeddings_ith(self, i: int) -> F32Array:
         """The hidden row of the i-th token, or from the last output for negative i: f32[n_embd]."""
-        return self.get_embeddings()[self._output_row(i)]
+        row: F32Array = self.get_embeddings()[self._output_row(i)]
+        return row
 
     def get_embeddings_seq(self, seq_id: int) -> F32Array:
         """The pooled row of a sequence. Raises: UnsupportedCallError: on a context without pooling."""

@@ -252,8 +252,8 @@ class Lowering:
         n_w: int = 0,
     ) -> None:
         def call(program: Program) -> None:
-            places = [NONE_PLACE if p is None else p() for p in (x, y, z, out)]
-            program.row_op(kind, arg, n, n_sub, n_rot, f, *places, w, b, n_w)
+            px, py, pz, po = (NONE_PLACE if p is None else p() for p in (x, y, z, out))
+            program.row_op(kind, arg, n, n_sub, n_rot, f, px, py, pz, po, w, b, n_w)
 
         stage.calls.append(call)
 
@@ -332,8 +332,8 @@ class Lowering:
             return
         y = self._use(self.at[id(node.src[1])]) if len(node.src) > 1 else None
         if node.op is Op.TOP_K:
-            groups = {"n_sub": node.integer("n_group"), "n_rot": node.integer("n_group_used")}
-            self._row_op(stage, kind, node.src[0].n_row, out, x, arg=n, **groups)
+            n_group, n_group_used = node.integer("n_group"), node.integer("n_group_used")
+            self._row_op(stage, kind, node.src[0].n_row, out, x, arg=n, n_sub=n_group, n_rot=n_group_used)
             return
         f = next((node.number(k) for k in ("factor", "cap", "least") if k in node.attrs), 0.0)
         arg = UNARY_KINDS[node.text("activation")] if "activation" in node.attrs else 0
@@ -499,7 +499,8 @@ class Lowering:
         stage = self._new_stage("matmul", rows, name, n_used)
         made = self._scratch(n_pairs * n_rows, n_rows)
         use_x, use_offsets, use_out = self._use(x), self._use(offsets), self._use(made)
-        vectors = [self._vector(b) for b in biases] or [None] * len(experts)
+        vectors: list[F32Array | None] = [self._vector(b) for b in biases]
+        vectors = vectors or [None] * len(experts)
         outputs, glu = rows is Symbol.N_OUTPUTS, activation if len(experts) == 2 else -1
 
         def call(program: Program) -> None:
