@@ -30,8 +30,12 @@ cdef extern from "tokenizer_vocab.h" namespace "cext" nogil:
 
 
 cdef extern from "tokenizer_core.h" namespace "cext" nogil:
+    cdef cppclass TextPart:
+        size_t begin, end
+        int32_t token
     cdef cppclass Tokenizer:
-        int encode(const char* text, size_t n, c_bool parse_special, vector[int32_t]& out) noexcept
+        int cut(const char* text, size_t n, c_bool parse_special, vector[TextPart]& parts) noexcept
+        int encode(const char* text, size_t n, c_bool parse_special, c_bool is_first, vector[int32_t]& out) noexcept
         int decode(const int32_t* ids, size_t n, c_bool with_special, vector[char]& out) noexcept
         const Vocab& vocab()
 
@@ -112,12 +116,29 @@ cdef class TokenizerCore:
         """Tokens in the vocabulary."""
         return self._core.vocab().n_tokens()
 
-    def encode(self, const uint8_t[::1] text not None, bint parse_special):
+    def cut(self, const uint8_t[::1] text not None, bint parse_special):
+        """The special tokens in UTF-8 text and what stands between them: list[(first byte, byte behind, token or -1)].
+
+        Raises: MemoryError.
+        """
+        cdef vector[TextPart] parts
+        cdef Py_ssize_t n = text.shape[0]
+        cdef int status
+        if n == 0:
+            return []
+        with nogil:
+            status = self._core.cut(<const char*>&text[0], n, parse_special, parts)
+        if status != STATUS_OK:
+            raise MemoryError("no memory to cut the text")
+        return [(part.begin, part.end, part.token) for part in parts]
+
+    def encode(self, const uint8_t[::1] text not None, bint parse_special, bint is_first=True):
         """The ids of UTF-8 text, without any that are added in front or behind.
 
         Args:
             text: u8[n_bytes].
             parse_special: recognise control and unknown tokens in the text (user-defined ones always are).
+            is_first: it stands at the start, or behind a special token.
         Returns: list[int].
         Raises: MemoryError.
         """
@@ -127,7 +148,7 @@ cdef class TokenizerCore:
         if n == 0:
             return []
         with nogil:
-            status = self._core.encode(<const char*>&text[0], n, parse_special, ids)
+            status = self._core.encode(<const char*>&text[0], n, parse_special, is_first, ids)
         if status != STATUS_OK:
             raise MemoryError("no memory to tokenize")
         return ids

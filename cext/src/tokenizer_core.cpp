@@ -96,9 +96,8 @@ int32_t Tokenizer::special_at(const char* text, size_t pos, size_t n, bool parse
   return found;
 }
 
-int Tokenizer::encode(const char* text, size_t n, bool parse_special, std::vector<int32_t>& out) const noexcept {
+int Tokenizer::cut(const char* text, size_t n, bool parse_special, std::vector<TextPart>& parts) const noexcept {
   try {
-    bool is_first = true;
     size_t start = 0, behind = 0;
     for (size_t pos = 0; pos < n;) {
       const int32_t id =
@@ -111,15 +110,32 @@ int Tokenizer::encode(const char* text, size_t n, bool parse_special, std::vecto
       const uint8_t flags = strip == strips_.end() ? 0 : strip->second;
       size_t left = pos;
       while ((flags & STRIP_LEFT) && left > start && is_ascii_space(text[left - 1])) --left;
-      if (left > start) {
-        encode_text(text + start, left - start, is_first, out);
-      }
-      out.push_back(id);
-      is_first = true;
+      if (left > start) parts.push_back({start, left, -1});
+      parts.push_back({pos, behind, id});
       while ((flags & STRIP_RIGHT) && behind < n && is_ascii_space(text[behind])) ++behind;
       pos = start = behind;
     }
-    if (n > start) encode_text(text + start, n - start, is_first, out);
+    if (n > start) parts.push_back({start, n, -1});
+  } catch (const std::bad_alloc&) {
+    return STATUS_NO_MEMORY;
+  }
+  return STATUS_OK;
+}
+
+int Tokenizer::encode(const char* text, size_t n, bool parse_special, bool is_first,
+                      std::vector<int32_t>& out) const noexcept {
+  try {
+    std::vector<TextPart> parts;
+    const int status = cut(text, n, parse_special, parts);
+    if (status != STATUS_OK) return status;
+    for (const TextPart& part : parts) {
+      if (part.token < 0) {
+        encode_text(text + part.begin, part.end - part.begin, is_first, out);
+      } else {
+        out.push_back(part.token);
+      }
+      is_first = part.token >= 0;
+    }
   } catch (const std::bad_alloc&) {
     return STATUS_NO_MEMORY;
   }

@@ -31,6 +31,12 @@ class ByteTrie {
   size_t n_edges_ = 0;
 };
 
+// A part of a text: a special token, or what stands between two of them.
+struct TextPart {
+  size_t begin, end;  // bytes
+  int32_t token;      // -1: text
+};
+
 // Which white space around a special token goes with it.
 enum StripFlag : uint8_t { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 
@@ -38,9 +44,13 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Append the ids of text[n]. Control and unknown tokens in it are recognised where parse_special, user-defined ones
-  // always; of several that start at one place the longest, and the leftmost first. Returns a Status.
-  int encode(const char* text, size_t n, bool parse_special, std::vector<int32_t>& out) const noexcept;
+  // Append the parts of text[n]. Control and unknown tokens in it are recognised where parse_special, user-defined ones
+  // always; of several that start at one place the longest, and the leftmost first. White space that goes with a
+  // token is in no part. Returns a Status.
+  int cut(const char* text, size_t n, bool parse_special, std::vector<TextPart>& parts) const noexcept;
+
+  // Append the ids of text[n]. is_first: it stands at the start, or behind a special token. Returns a Status.
+  int encode(const char* text, size_t n, bool parse_special, bool is_first, std::vector<int32_t>& out) const noexcept;
 
   // Append the bytes of ids[n] (all within the vocabulary). Returns a Status.
   int decode(const int32_t* ids, size_t n, bool with_special, std::vector<char>& out) const noexcept;

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import jinja2
 
 from engine.chat.builtin import CHATML, CHATML_TOKENS, PLAIN
+from engine.chat.marks import Message
 from engine.chat.meter import Meter, TemplateLimitError, current_meter
+from engine.chat.prompt import PrefixCache, Segment, Turns, make_segments, make_turns
 from engine.chat.sandbox import TemplateEnvironment
 from engine.errors import ChatTemplateError
 from engine.gguf import GGUFFile
 from engine.tokenizer import Tokenizer, TokenType
 
-Message = Mapping[str, object]
 TemplateKind = Literal["file", "chatml", "plain"]
 
 MAX_SOURCE = 512_000
@@ -54,6 +56,7 @@ class ChatTemplate:
         self.source, self.kind = source, kind
         self.named, self.variables = dict(named or {}), dict(variables or {})
         self._compiled: dict[str, jinja2.Template] = {}
+        self._prefixes: dict[str, PrefixCache] = {}
 
     @classmethod
     def from_gguf(cls, gguf: GGUFFile, tokenizer: Tokenizer) -> ChatTemplate:
@@ -107,6 +110,61 @@ class ChatTemplate:
             raise ChatTemplateError(_reason(error)) from error
         finally:
             current_meter.reset(token)
+
+    def turns(
+        self,
+        tokenizer: Tokenizer,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, object]] | None = None,
+        add_generation_prompt: bool = True,
+        known: Mapping[int, Sequence[int]] | None = None,
+        **variables: object,
+    ) -> Turns:
+        """The prompt as tokens, by message.
+
+        Control tokens are those that the template writes; the same text in a message is only text.
+
+        Args:
+            tokenizer: of the model.
+            messages: as `render` takes them.
+            tools: as `render` takes them.
+            add_generation_prompt: end with what makes the model reply.
+            known: the tokens of messages that the model wrote, by index: used instead of encoding their text again.
+            variables: more names for the template.
+        Raises: ChatTemplateError.
+        """
+        render, cache = self._renderer(tools, variables)
+        return make_turns(render, cache, tokenizer, messages, add_generation_prompt, known or {})
+
+    def encode(
+        self,
+        tokenizer: Tokenizer,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, object]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: object,
+    ) -> list[int]:
+        """The prompt as tokens: those of `turns`, one behind the other. Raises: ChatTemplateError."""
+        return self.turns(tokenizer, messages, tools, add_generation_prompt, **variables).tokens()  # type: ignore[arg-type]
+
+    def segments(
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object
+    ) -> list[Segment]:
+        """The prompt as text, in parts: the template's and the messages' own. Raises: ChatTemplateError."""
+        render, cache = self._renderer(None, variables)
+        return make_segments(render, cache, messages, lambda text: [(text, None)], add_generation_prompt)
+
+    def _renderer(
+        self, tools: Sequence[Mapping[str, object]] | None, variables: Mapping[str, object]
+    ) -> tuple[Callable[[Sequence[Message], bool], str], PrefixCache]:
+        def render(messages: Sequence[Message], add_generation_prompt: bool) -> str:
+            return self.render(messages, tools, add_generation_prompt, **variables)
+
+        key = json.dumps([tools, variables], sort_keys=True, default=str)
+        if key not in self._prefixes:
+            # One conversation is written at a time; what an earlier one with other tools left is not needed.
+            self._prefixes = {key: PrefixCache()}
+        return render, self._prefixes[key]
 
     def check(self) -> None:
         """Compile it. Raises: ChatTemplateError."""

@@ -147,8 +147,32 @@ class Tokenizer:
         ids = self._core.encode(_utf8(text), True)
         return ids[0] if len(ids) == 1 and self._core.text(ids[0]) == _utf8(text) else None
 
-    def _encode(self, text: bytes, parse_special: bool) -> list[int]:
-        return self._core.encode(text, parse_special)
+    def encode_part(self, text: str, *, is_first: bool) -> list[int]:
+        """The ids of text from the middle of a prompt, in which nothing is read as a control token.
+
+        Args:
+            text: any.
+            is_first: it stands at the start, or behind a special token.
+        """
+        return self._encode(_utf8(text), False, is_first)
+
+    def cut_control(self, text: str) -> list[tuple[str, int | None]]:
+        """Cut text at its control tokens: pairs of text and None, or of a token's text and the token."""
+        data = _utf8(text)
+        parts: list[tuple[str, int | None]] = []
+        begin = end = 0
+        for part_begin, part_end, token in self._core.cut(data, True):
+            if token >= 0 and self.is_special(token):
+                parts += [(data[begin:end].decode(), None)] if end > begin else []
+                parts.append((data[part_begin:part_end].decode(), token))
+                begin = end = part_end
+            else:
+                begin = part_begin if begin == end else begin
+                end = part_end
+        return [*parts, (data[begin:end].decode(), None)] if end > begin else parts
+
+    def _encode(self, text: bytes, parse_special: bool, is_first: bool = True) -> list[int]:
+        return self._core.encode(text, parse_special, is_first)
 
 
 def read_add_flags(gguf: GGUFFile, special: SpecialTokens, *, add_bos: bool, add_eos: bool) -> tuple[bool, bool]:
