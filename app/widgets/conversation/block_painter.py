@@ -20,7 +20,7 @@ from app.icons import paint_icon
 from app.theme import RADIUS, Theme
 from app.widgets.conversation.blocks import BULLETS, BlockKind, MarkKind
 from app.widgets.conversation.conversation_layout import ConversationLayout, Shown
-from app.widgets.conversation.documents import CODE_HEAD, CODE_PADDING, DocumentBuilder
+from app.widgets.conversation.documents import CODE_HEAD, CODE_PADDING, DocumentBuilder, row_tops
 from app.widgets.conversation.geometry import BlockRects, Geometry
 from app.widgets.conversation.message_layout import BlockView
 
@@ -66,7 +66,7 @@ class BlockPainter:
             note.drawContents(painter)
             painter.restore()
 
-    def paint_block(self, painter: QPainter, shown: Shown, marked: tuple[int, int] | None, is_copied: bool) -> None:
+    def paint_block(self, painter: QPainter, shown: Shown, marked: tuple[int, int] | None, *, is_copied: bool) -> None:
         """Paint one block.
 
         Args:
@@ -105,6 +105,8 @@ class BlockPainter:
             context.selections = [selection]
         context.palette.setColor(QPalette.ColorRole.Text, self._theme.colour("text"))
         painter.save()
+        if shown.view.block.kind == BlockKind.TABLE:
+            self._paint_rows(painter, shown, rects)
         is_wide = shown.view.text_width > rects.text.width() + 1
         if is_wide:
             painter.setClipRect(rects.text, Qt.ClipOperation.IntersectClip)
@@ -113,6 +115,16 @@ class BlockPainter:
         painter.restore()
         if is_wide and shown.view.block.is_last:
             self._paint_scroll_bar(painter, shown, rects)
+
+    def _paint_rows(self, painter: QPainter, shown: Shown, rects: BlockRects) -> None:
+        """Paint the lines between the rows of a table, the one under its heading stronger."""
+        assert shown.view.document is not None
+        width = min(shown.view.text_width, rects.text.width())
+        for i, top in enumerate(row_tops(shown.view.document)):
+            if i or not shown.view.block.is_first:
+                is_strong = i == 1 and shown.view.block.is_first
+                line = QRectF(rects.text.left(), round(rects.outer.top() + top), width, 1)
+                painter.fillRect(line, self._theme.colour("strong_line" if is_strong else "line"))
 
     def _paint_scroll_bar(self, painter: QPainter, shown: Shown, rects: BlockRects) -> None:
         share = rects.text.width() / shown.view.text_width
@@ -169,8 +181,9 @@ class BlockPainter:
         name = "check" if is_copied else "copy"
         paint_icon(painter, name, self._theme.colour("accent" if is_copied else "quiet"), icon)
 
-    def paint_focus(self, painter: QPainter, rect: QRectF) -> None:
+    def paint_focus(self, painter: QPainter, i: int) -> None:
         """Paint the frame around the message that the keyboard is on."""
+        rect = self._geometry.frame(i)
         painter.setPen(QPen(self._theme.colour("accent"), 1))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawRoundedRect(rect, RADIUS, RADIUS)

@@ -84,9 +84,10 @@ class Block:
         joint: what stands between the block before and this one when both are copied.
         level: 1 to 6 for a HEADING.
         language: of CODE, as written after the fence.
-        is_first, is_last: of the blocks that one piece of code was cut into.
-        rows: of a TABLE, the heading first.
+        is_first, is_last: of the blocks that one piece of code or one table was cut into.
+        rows: of a TABLE, the heading first in its first block.
         aligns: of a TABLE, "left", "right", "center" or "" for each column.
+        columns: of a TABLE, characters in the longest cell of each column of the whole table.
     """
 
     kind: BlockKind
@@ -100,6 +101,7 @@ class Block:
     is_last: bool = True
     rows: tuple[tuple[Cell, ...], ...] = field(default=())
     aligns: tuple[str, ...] = ()
+    columns: tuple[int, ...] = ()
 
     def text(self) -> str:
         """Return its text as copied, without the text of `marks`."""

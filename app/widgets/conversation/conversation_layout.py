@@ -15,7 +15,7 @@ import numpy.typing as npt
 from app.models import MessageItem
 from app.widgets.conversation.documents import DocumentBuilder
 from app.widgets.conversation.heights import HeightTree
-from app.widgets.conversation.message_layout import FOOTER, BlockView, MessageLayout
+from app.widgets.conversation.message_layout import FOOTER, BlockView, MessageLayout, parts_of
 
 NoteSource = Callable[[MessageItem], str]
 
@@ -160,11 +160,7 @@ class ConversationLayout:
     def scroll_sideways(self, place: Place, x: int) -> None:
         """Scroll a wide block, with all blocks of the same code, to px from its left edge."""
         views = self.message(place.message).read(place.piece)
-        first = last = place.block
-        while not views[first].block.is_first:
-            first -= 1
-        while not views[last].block.is_last:
-            last += 1
+        first, last = parts_of([view.block for view in views], place.block)
         for view in views[first : last + 1]:
             view.scroll_x = x
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import (
-    QBrush,
     QFont,
     QFontMetricsF,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
     QTextDocument,
-    QTextFrameFormat,
+    QTextLength,
     QTextOption,
     QTextTable,
+    QTextTableCell,
     QTextTableFormat,
 )
 
 from app.theme import GRID, LINE_HEIGHT_PERCENT, Theme
-from app.widgets.conversation.blocks import Block, BlockKind, Gap, MarkKind, Run, Style
+from app.widgets.conversation.blocks import Block, BlockKind, Cell, Gap, MarkKind, Run, Style
 
 CODE_PADDING = 2 * GRID  # px, left and right of code
 CODE_EDGE = 12  # px, above and below it
@@ -30,6 +30,8 @@ CODE_HEAD = 4 * GRID  # px, the row with the language and the copy button
 _GAPS = {Gap.NONE: 0, Gap.TIGHT: 4, Gap.NORMAL: 12, Gap.WIDE: 24}
 _HEADING_SCALES = (1.0, 1.5, 1.3, 1.15, 1.0, 1.0, 1.0)
 _QUOTE_INDENT = 2 * GRID
+CELL_PADDING = 7  # px
+_NARROW_CHARS = 14  # a column is not made narrower than this to fit a table into its room
 _LINE_BREAK = "\u2028"
 
 
@@ -71,8 +73,14 @@ class DocumentBuilder:
             return _QUOTE_INDENT
         return round(max(self.digit_px * width_chars, GRID) + 1.5 * GRID)
 
-    def build(self, block: Block, is_out: bool) -> QTextDocument:
-        """Return a block as a document without margins, greyed where its message has left the context."""
+    def build(self, block: Block, wrap_width: int, *, is_out: bool) -> QTextDocument:
+        """Return a block as a document without margins.
+
+        Args:
+            block: the block.
+            wrap_width: px; the columns of a table are made for it.
+            is_out: its message has left the context and is greyed.
+        """
         document = QTextDocument()
         document.setUndoRedoEnabled(False)
         document.setDocumentMargin(0)
@@ -88,7 +96,7 @@ class DocumentBuilder:
         cursor = QTextCursor(document)
         cursor.setBlockFormat(self._block_format(self.code_line_px if is_code else self.line_px))
         if block.kind == BlockKind.TABLE:
-            self._insert_table(cursor, block, is_out)
+            self._insert_table(cursor, block, wrap_width, is_out=is_out)
         elif is_code or block.kind == BlockKind.PLAIN:
             cursor.insertText(block.runs[0].text, self._format(Run(""), is_out))
         else:
@@ -140,33 +148,54 @@ class DocumentBuilder:
                 char_format.setForeground(colours.colour("accent"))
         return char_format
 
-    def _insert_table(self, cursor: QTextCursor, block: Block, is_out: bool) -> None:
-        n_columns = max(len(row) for row in block.rows)
+    def _insert_table(self, cursor: QTextCursor, block: Block, wrap_width: int, *, is_out: bool) -> None:
+        widths = self._column_widths(block, wrap_width)
         table_format = QTextTableFormat()
-        table_format.setBorder(1)
-        table_format.setBorderBrush(QBrush(self._theme.colour("line")))
-        table_format.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
-        table_format.setBorderCollapse(True)
-        table_format.setCellPadding(6)
+        table_format.setBorder(0)
+        table_format.setCellPadding(CELL_PADDING)
         table_format.setCellSpacing(0)
-        table = cursor.insertTable(len(block.rows), n_columns, table_format)
+        table_format.setColumnWidthConstraints([QTextLength(QTextLength.Type.FixedLength, w) for w in widths])
+        table = cursor.insertTable(len(block.rows), len(widths), table_format)
         for i, row in enumerate(block.rows):
             for j, cell in enumerate(row):
-                self._fill_cell(table, i, j, cell, block.aligns[j] if j < len(block.aligns) else "", is_out)
+                is_heading = block.is_first and i == 0
+                self._fill_cell(table.cellAt(i, j), cell, block.aligns[j], is_heading=is_heading, is_out=is_out)
 
-    def _fill_cell(self, table: QTextTable, i: int, j: int, cell: tuple[Run, ...], align: str, is_out: bool) -> None:
-        cursor = table.cellAt(i, j).firstCursorPosition()
+    def _column_widths(self, block: Block, wrap_width: int) -> list[float]:
+        """Return the width of each column: what its longest cell needs, less where the table would be too wide."""
+        wanted = [chars * self.average_px * 1.1 + 2 * CELL_PADDING + GRID for chars in block.columns]
+        least = [min(w, _NARROW_CHARS * self.average_px + 2 * CELL_PADDING) for w in wanted]
+        spare = wrap_width - sum(least)
+        more = sum(wanted) - sum(least)
+        if more <= spare or more == 0:
+            return wanted
+        share = max(spare, 0) / more
+        return [low + (high - low) * share for low, high in zip(least, wanted, strict=True)]
+
+    def _fill_cell(self, table_cell: QTextTableCell, cell: Cell, align: str, *, is_heading: bool, is_out: bool) -> None:
+        cursor = table_cell.firstCursorPosition()
         block_format = self._block_format(self.line_px)
         block_format.setAlignment(_ALIGNS.get(align, Qt.AlignmentFlag.AlignLeft))
         cursor.setBlockFormat(block_format)
         for run in cell:
             char_format = self._format(run, is_out)
-            if i == 0:
+            if is_heading:
                 char_format.setFontWeight(QFont.Weight.DemiBold)
             cursor.insertText(run.text.replace("\n", _LINE_BREAK), char_format)
 
 
 _ALIGNS = {"right": Qt.AlignmentFlag.AlignRight, "center": Qt.AlignmentFlag.AlignHCenter}
+
+
+def row_tops(document: QTextDocument) -> list[float]:
+    """Return where each row of a table begins, px from the document's top."""
+    table = document.rootFrame().childFrames()[0]
+    assert isinstance(table, QTextTable)
+    layout = document.documentLayout()
+    return [
+        layout.blockBoundingRect(table.cellAt(i, 0).firstCursorPosition().block()).top() - CELL_PADDING
+        for i in range(table.rows())
+    ]
 
 
 def lay_out(document: QTextDocument, width: float) -> tuple[float, float]:

@@ -76,6 +76,16 @@ class Geometry:
         footer = self.footer(i)
         return QRectF(self.x, footer.top() - message.note_height + 8, self._layout.column, message.note_height)
 
+    def frame(self, i: int) -> QRectF:
+        """Return a message without the room for its actions, a bit larger than its text."""
+        message = self._layout.message(i)
+        bubble = self.bubble(i)
+        if not bubble.isEmpty():
+            return bubble.adjusted(-3, -3, 3, 3)
+        top = self._layout.top_of_message(i) - self.top + (BORDER if message.has_border else 0)
+        height = message.body_height + message.note_height
+        return QRectF(self.x, top, self._layout.column, height).adjusted(-12, -8, 12, 8)
+
     def border(self, i: int) -> QRectF:
         """Return the room for the line above a message that says what has left the context."""
         return QRectF(self.x, self._layout.top_of_message(i) - self.top, self._layout.column, BORDER)

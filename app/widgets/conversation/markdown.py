@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from app.widgets.conversation.blocks import BULLETS, Block, BlockKind, Cell, Gap, Mark, MarkKind, Run, Style
+from app.widgets.conversation.blocks import BULLETS, Block, BlockKind, Cell, Gap, Mark, MarkKind, Run, Style, runs_text
 from app.widgets.conversation.pieces import (
     CODE_CHUNK_LINES,
     CODE_LINE_CHARS,
     PLAIN_CHUNK_CHARS,
     PLAIN_PIECE_CHARS,
+    TABLE_CHUNK_ROWS,
     Piece,
     PieceKind,
     definitions,
@@ -109,6 +110,30 @@ def code_blocks(text: str, language: str, marks: tuple[Mark, ...] = (), gap: Gap
             )
         )
     return blocks
+
+
+def table_blocks(rows: list[tuple[Cell, ...]], aligns: tuple[str, ...]) -> list[Block]:
+    """Return a table as blocks of at most `TABLE_CHUNK_ROWS` rows."""
+    columns = tuple(max(_cell_chars(row[j]) if j < len(row) else 0 for row in rows) for j in range(len(rows[0])))
+    return [
+        Block(
+            BlockKind.TABLE,
+            gap=Gap.NORMAL if i == 0 else Gap.NONE,
+            joint="\n\n" if i == 0 else "\n",
+            is_first=i == 0,
+            is_last=i + TABLE_CHUNK_ROWS >= len(rows),
+            rows=tuple(rows[i : i + TABLE_CHUNK_ROWS]),
+            aligns=aligns,
+            columns=columns,
+        )
+        for i in range(0, len(rows), TABLE_CHUNK_ROWS)
+    ]
+
+
+def _cell_chars(cell: Cell) -> int:
+    """Return the length of a cell's longest line, letters of East Asian scripts counted twice."""
+    lines = runs_text(cell).split("\n")
+    return max(len(line) + sum("\u1100" <= c <= "\ufaff" for c in line) for line in lines)
 
 
 def plain(source: str, joint: str) -> list[Block]:
@@ -244,7 +269,7 @@ class _Flattener:
             elif token.type == "inline":
                 row.append(tuple(_runs(token.children or [])))
             i += 1
-        self._add([Block(BlockKind.TABLE, marks=tuple(self.marks), rows=tuple(rows), aligns=tuple(aligns))])
+        self._add(table_blocks(rows, tuple(aligns)))
         return i
 
 

@@ -11,6 +11,7 @@ from PySide6.QtGui import QTextDocument
 from app.models import MessageItem
 from app.widgets.conversation.blocks import Block, BlockKind
 from app.widgets.conversation.documents import CODE_EDGE, CODE_HEAD, CODE_PADDING, DocumentBuilder, lay_out
+from app.widgets.conversation.highlight import Highlighter
 from app.widgets.conversation.markdown import link_targets, read_piece
 from app.widgets.conversation.pieces import Piece, PieceKind, cut, cut_verbatim
 
@@ -28,9 +29,10 @@ class BlockView:
     Attributes:
         height: px, with the gap above; an estimate until `is_exact`.
         text_width: px that the widest line needs; scroll_x: how far a wide block is scrolled.
+        colours_shown: which state of the colours of code its document shows.
     """
 
-    __slots__ = ("block", "document", "formats_seen", "height", "is_exact", "scroll_x", "text_width")
+    __slots__ = ("block", "colours_shown", "document", "height", "is_exact", "scroll_x", "text_width")
 
     def __init__(self, block: Block, height: int) -> None:
         self.block = block
@@ -39,18 +41,19 @@ class BlockView:
         self.is_exact = False
         self.text_width = 0.0
         self.scroll_x = 0
-        self.formats_seen = -1  # how much of the highlighting the document shows
+        self.colours_shown: tuple[int, ...] | None = None
 
 
 class PieceView:
     """A piece with its height, and its blocks once it was read."""
 
-    __slots__ = ("blocks", "height", "piece")
+    __slots__ = ("blocks", "height", "highlighters", "piece")
 
     def __init__(self, piece: Piece, height: int) -> None:
         self.piece = piece
         self.height = height
         self.blocks: list[BlockView] | None = None
+        self.highlighters: dict[int, Highlighter] = {}  # by the first block of each code
 
 
 class MessageLayout:
@@ -168,8 +171,8 @@ class MessageLayout:
         """Return a block that has its document and its exact height."""
         view = self.read(i)[j]
         if view.document is None:
-            view.document = self._builder.build(view.block, self.item.is_out)
-            view.formats_seen = -1
+            view.document = self._builder.build(view.block, self._wrap_width(view.block), is_out=self.item.is_out)
+            view.colours_shown = None
             if view.is_exact:
                 lay_out(view.document, self._wrap_width(view.block))
         if not view.is_exact:
@@ -235,9 +238,10 @@ class MessageLayout:
         views = [self._piece_view(piece) for piece in new]
         for view, before in zip(views, old, strict=False):
             if view.piece == before.piece:
-                view.blocks, view.height = before.blocks, before.height
+                view.blocks, view.height, view.highlighters = before.blocks, before.height, before.highlighters
             elif view.piece.start == before.piece.start and before.blocks is not None:
                 self._read_into(view, before.blocks)
+                view.highlighters = before.highlighters
         for view in views:
             if was_read and view.blocks is None:
                 self._read_into(view, [])
@@ -291,13 +295,26 @@ def last_code(message: MessageLayout) -> str | None:
     return None
 
 
+def links_of(message: MessageLayout) -> list[str]:
+    """Return where the links of a message go, in order and each once; of what was read so far."""
+    views = [view for piece in message.pieces for view in piece.blocks or ()]
+    runs = [
+        run for view in views for run in (*view.block.runs, *(r for row in view.block.rows for c in row for r in c))
+    ]
+    return list(dict.fromkeys(run.href for run in runs if run.href))
+
+
 def code_of(blocks: list[Block], j: int) -> str:
     """Return the whole code that block `j` of a piece is a part of."""
-    first = j
+    first, last = parts_of(blocks, j)
+    return "\n".join(block.text() for block in blocks[first : last + 1])
+
+
+def parts_of(blocks: list[Block], j: int) -> tuple[int, int]:
+    """Return the first and the last block of the code or table that block `j` of a piece is a part of."""
+    first = last = j
     while not blocks[first].is_first:
         first -= 1
-    last = j
     while not blocks[last].is_last:
         last += 1
-    parts = blocks[first : last + 1]
-    return "\n".join(block.text() for block in parts)
+    return first, last

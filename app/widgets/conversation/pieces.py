@@ -16,6 +16,7 @@ PLAIN_PIECE_CHARS = 16_000
 PLAIN_CHUNK_CHARS = 4_000  # one document without breaks takes time that grows with its square
 CODE_CHUNK_LINES = 40
 CODE_LINE_CHARS = 2_000
+TABLE_CHUNK_ROWS = 16
 
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _ITEM = re.compile(r"(?:([-*+])|(\d{1,9})([.)]))(?=[ \t]|$)")
