@@ -24,7 +24,8 @@ class ReadingPosition:
     def __init__(self, layout: ConversationLayout) -> None:
         self._layout = layout
         self._anchor = Anchor(Place(0), -MARGIN_TOP)
-        self._line: tuple[int, float] | None = None  # character at the window's top, px from its line's top
+        # The character at the window's top, its block, and px from its line's top to the window's.
+        self._line: tuple[Place, int, float] | None = None
         self.height = 1
         self.value = 0
         self.maximum = 0
@@ -59,7 +60,7 @@ class ReadingPosition:
             layout.settle(Anchor(last, 0), 2 * self.height, 0)
             self._measure()
             self.value = min(max(wanted, 0), self.maximum)
-            self._take_anchor()
+        self._take_anchor()  # its block may have become shorter than the offset
 
     def scroll_to(self, value: int) -> None:
         """Go to another place because the reader wants it."""
@@ -99,13 +100,13 @@ class ReadingPosition:
             return
         char = document.documentLayout().hitTest(QPointF(0, inner), Qt.HitTestAccuracy.FuzzyHit)
         if char >= 0:
-            self._line = char, inner - line_top(document, char)
+            self._line = place, char, inner - line_top(document, char)
 
     def restore_line(self) -> None:
         """Bring the line that `hold_line` remembered back to the window's top."""
         if self._line is not None:
-            char, rest = self._line
-            place = self._layout.clamped(self._anchor.place)
+            held, char, rest = self._line
+            place = self._layout.clamped(held)
             document = self._layout.ensure(place).document
             if document is not None:
                 self._anchor = Anchor(place, round(line_top(document, char) + rest) + self._head(place))
