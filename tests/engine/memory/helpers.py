@@ -31,7 +31,9 @@ ROPE = NumpyRopeShift(
 N_SWA = 20
 
 
-def make_cache(kind: str, layers: tuple[LayerKV, ...] = LAYERS, rope: NumpyRopeShift = ROPE, **params: object) -> KVCache:
+def make_cache(
+    kind: str, layers: tuple[LayerKV, ...] = LAYERS, rope: NumpyRopeShift = ROPE, **params: object
+) -> KVCache:
     """A small cache: "kv", or "iswa" with layers 2 and 3 in the window, or "chunked"."""
     window = kind in ("iswa", "chunked")
     spec = MemorySpec(
@@ -72,7 +74,9 @@ def _random(content: int, il: int, which: int, n: int) -> F32Array:
 
 def true_k(layer: LayerKV, contents: Sequence[int], pos: I32Array, rope: NumpyRopeShift = ROPE) -> F32Array:
     """f32[n, n_head_kv, d_k]: K of tokens, each encoded at its position."""
-    k = np.array([_random(c, layer.il, 0, layer.n_head_kv * layer.d_k) for c in contents], np.float32).reshape(len(contents), layer.n_head_kv, layer.d_k)
+    k = np.array([_random(c, layer.il, 0, layer.n_head_kv * layer.d_k) for c in contents], np.float32).reshape(
+        len(contents), layer.n_head_kv, layer.d_k
+    )
     if rope.rotates(layer.il):
         rope.rotate(layer.il, k, np.asarray(pos, np.int32))
     return k
