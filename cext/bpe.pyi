@@ -53,4 +53,38 @@ class SpmCore(TokenizerCore):
         unknown: int,
     ) -> None: ...
 
+class WpmCore(TokenizerCore):
+    def __init__(
+        self,
+        texts: _Strings,
+        types: npt.NDArray[np.uint8],
+        strips: npt.NDArray[np.uint8] | None,
+        *,
+        unknown: int,
+    ) -> None: ...
+
+class UgmCore(TokenizerCore):
+    def __init__(
+        self,
+        texts: _Strings,
+        types: npt.NDArray[np.uint8],
+        strips: npt.NDArray[np.uint8] | None,
+        scores: npt.NDArray[np.float32],
+        charsmap: npt.NDArray[np.uint8] | None,
+        *,
+        add_space_prefix: bool,
+        remove_extra_whitespaces: bool,
+        unknown: int,
+    ) -> None: ...
+
+class RwkvCore(TokenizerCore):
+    def __init__(
+        self,
+        texts: _Strings,
+        types: npt.NDArray[np.uint8],
+        strips: npt.NDArray[np.uint8] | None,
+        *,
+        unknown: int,
+    ) -> None: ...
+
 def find_texts(texts: _Strings, names: _Strings) -> list[int]: ...

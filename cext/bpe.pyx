@@ -62,6 +62,30 @@ cdef extern from "tokenizer_spm.h" namespace "cext" nogil:
         ) noexcept
 
 
+cdef extern from "tokenizer_wpm.h" namespace "cext" nogil:
+    cdef cppclass WpmTokenizer(Tokenizer):
+        WpmTokenizer() except +
+        int build(const Strings& texts, const uint8_t* types, const uint8_t* strips, int32_t unknown) noexcept
+
+
+cdef extern from "tokenizer_ugm.h" namespace "cext" nogil:
+    cdef cppclass UgmOptions:
+        c_bool add_space_prefix
+        c_bool remove_extra_whitespaces
+    cdef cppclass UgmTokenizer(Tokenizer):
+        UgmTokenizer() except +
+        int build(
+            const Strings& texts, const uint8_t* types, const float* scores, const uint8_t* strips,
+            const uint8_t* charsmap, size_t n_charsmap, UgmOptions options, int32_t unknown
+        ) noexcept
+
+
+cdef extern from "tokenizer_rwkv.h" namespace "cext" nogil:
+    cdef cppclass RwkvTokenizer(Tokenizer):
+        RwkvTokenizer() except +
+        int build(const Strings& texts, const uint8_t* types, const uint8_t* strips, int32_t unknown) noexcept
+
+
 class MergeError(ValueError):
     """A merge that is no pair of tokens of the vocabulary, or whose result is none.
 
@@ -275,6 +299,95 @@ cdef class SpmCore(TokenizerCore):
         self._core = core
         with nogil:
             status = core.build(texts_view.view, &types[0], &scores[0], strip_flags, add_space_prefix, unknown)
+        if status != STATUS_OK:
+            raise MemoryError("no memory for the vocabulary")
+
+
+cdef class WpmCore(TokenizerCore):
+    """WordPiece; it encodes words that are normalised already, with spaces between them.
+
+    Args:
+        texts: StringArray[n], the tokens as in the file.
+        types: u8[n], their types, all below 7.
+        strips: u8[n], white space that goes with a special token (1 left, 2 right), or None.
+        unknown: the token for a word that no tokens make up, or -1.
+    Raises: ValueError: arrays that do not fit. MemoryError.
+    """
+
+    def __init__(self, texts, const uint8_t[::1] types not None, const uint8_t[::1] strips, *, int32_t unknown):
+        cdef _StringView texts_view = _StringView(texts)
+        cdef const uint8_t* strip_flags = _checked_flags(texts_view, types, strips)
+        cdef int status
+        cdef WpmTokenizer* core = new WpmTokenizer()
+        del self._core
+        self._core = core
+        with nogil:
+            status = core.build(texts_view.view, &types[0], strip_flags, unknown)
+        if status != STATUS_OK:
+            raise MemoryError("no memory for the vocabulary")
+
+
+cdef class UgmCore(TokenizerCore):
+    """SentencePiece Unigram.
+
+    Args:
+        texts: StringArray[n], the tokens as in the file.
+        types: u8[n], their types, all below 7.
+        strips: u8[n], white space that goes with a special token (1 left, 2 right), or None.
+        scores: f32[n], none NaN: logarithms of probabilities.
+        charsmap: u8[m], SentencePiece's compiled normalisation, or None.
+        add_space_prefix: the first word of a text gets a space in front.
+        remove_extra_whitespaces: so does every word, and other white space goes.
+        unknown: the token for what is none.
+    Raises: ValueError: arrays that do not fit, or a charsmap that breaks its format. MemoryError.
+    """
+
+    def __init__(self, texts, const uint8_t[::1] types not None, const uint8_t[::1] strips,
+                 const float[::1] scores not None, const uint8_t[::1] charsmap, *, bint add_space_prefix,
+                 bint remove_extra_whitespaces, int32_t unknown):
+        cdef _StringView texts_view = _StringView(texts)
+        cdef const uint8_t* strip_flags = _checked_flags(texts_view, types, strips)
+        if scores.shape[0] != types.shape[0] or not 0 <= unknown < types.shape[0]:
+            raise ValueError("scores or the unknown token do not fit the tokens")
+        cdef bint has_map = charsmap is not None and charsmap.shape[0] > 0
+        cdef const uint8_t* map_bytes = &charsmap[0] if has_map else NULL
+        cdef size_t n_map = charsmap.shape[0] if has_map else 0
+        cdef UgmOptions options
+        cdef int status
+        cdef UgmTokenizer* core = new UgmTokenizer()
+        del self._core
+        self._core = core
+        options.add_space_prefix, options.remove_extra_whitespaces = add_space_prefix, remove_extra_whitespaces
+        with nogil:
+            status = core.build(
+                texts_view.view, &types[0], &scores[0], strip_flags, map_bytes, n_map, options, unknown
+            )
+        if status == STATUS_BAD_DATA:
+            raise ValueError("the charsmap breaks its format")
+        if status != STATUS_OK:
+            raise MemoryError("no memory for the vocabulary")
+
+
+cdef class RwkvCore(TokenizerCore):
+    """RWKV's longest match over bytes.
+
+    Args:
+        texts: StringArray[n], the tokens as in the file, escaped.
+        types: u8[n], their types, all below 7.
+        strips: u8[n], white space that goes with a special token (1 left, 2 right), or None.
+        unknown: the token for a byte that starts none, or -1.
+    Raises: ValueError: arrays that do not fit. MemoryError.
+    """
+
+    def __init__(self, texts, const uint8_t[::1] types not None, const uint8_t[::1] strips, *, int32_t unknown):
+        cdef _StringView texts_view = _StringView(texts)
+        cdef const uint8_t* strip_flags = _checked_flags(texts_view, types, strips)
+        cdef int status
+        cdef RwkvTokenizer* core = new RwkvTokenizer()
+        del self._core
+        self._core = core
+        with nogil:
+            status = core.build(texts_view.view, &types[0], strip_flags, unknown)
         if status != STATUS_OK:
             raise MemoryError("no memory for the vocabulary")
 

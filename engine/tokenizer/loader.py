@@ -6,7 +6,10 @@ from engine.errors import UnsupportedTokenizerError
 from engine.gguf import GGUFFile
 from engine.tokenizer.base import Tokenizer
 from engine.tokenizer.bpe import load_bpe
+from engine.tokenizer.rwkv import load_rwkv
 from engine.tokenizer.spm import load_spm
+from engine.tokenizer.ugm import load_ugm
+from engine.tokenizer.wpm import load_wpm
 
 
 def load_tokenizer(gguf: GGUFFile) -> Tokenizer:
@@ -21,5 +24,11 @@ def load_tokenizer(gguf: GGUFFile) -> Tokenizer:
             return load_bpe(gguf, model)
         case "llama":
             return load_spm(gguf)
+        case "bert":
+            return load_wpm(gguf)
+        case "t5":
+            return load_ugm(gguf)
+        case "rwkv":
+            return load_rwkv(gguf)
         case model:
             raise UnsupportedTokenizerError(f"model '{model}'")
