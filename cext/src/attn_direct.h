@@ -8,50 +8,60 @@ namespace {
 // Heads are padded to a power of two, so that the sums of VF_W products (cells x heads) come out side by side.
 constexpr int padded_heads(int n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : 8; }
 
+// acc[cell * padded heads + head] = products of CELLS rows with G queries, lane by lane.
+template <typename Read, int G, int CELLS>
+CEXT_INLINE void direct_products(const float* q, int64_t ld_q, int64_t d, const uint8_t* rows, int64_t row_bytes,
+                                 VF* acc) {
+  VF sums[CELLS][G];
+  for (int c = 0; c < CELLS; ++c)
+    for (int g = 0; g < G; ++g) sums[c][g] = vf_zero();
+  for (int64_t k = 0; k < d; k += VF_W) {
+    VF qs[G];
+    for (int g = 0; g < G; ++g) qs[g] = vf_load(q + g * ld_q + k);
+    for (int c = 0; c < CELLS; ++c) {
+      const VF x = Read::at(rows + c * row_bytes, k);
+      for (int g = 0; g < G; ++g) sums[c][g] = vf_fma(x, qs[g], sums[c][g]);
+    }
+  }
+  for (int c = 0; c < CELLS; ++c)
+    for (int g = 0; g < G; ++g) acc[c * padded_heads(G) + g] = sums[c][g];
+}
+
+// Sums for VF_W / padded heads cells; row_bytes 0 gives the first row's in all of them.
+template <typename Read, int G>
+CEXT_INLINE VF direct_sums(const float* q, int64_t ld_q, int64_t d, const uint8_t* rows, int64_t row_bytes) {
+  constexpr int kHeads = padded_heads(G), kCells = VF_W / kHeads, kStep = kCells < 4 ? kCells : 4;
+  VF acc[VF_W];
+  for (int i = 0; i < VF_W; ++i) acc[i] = vf_zero();
+  for (int c = 0; c < kCells; c += kStep)
+    direct_products<Read, G, kStep>(q, ld_q, d, rows + c * row_bytes, row_bytes, acc + c * kHeads);
+  return vf_sums(acc);
+}
+
 // scores[slot][padded heads] of n cells whose rows lie row_bytes apart.
 template <typename Read, int G>
 inline void direct_scores(const float* q, int64_t ld_q, int64_t d, const uint8_t* rows, int64_t row_bytes, int64_t n,
                           int64_t slot_step, float* scores) {
   constexpr int kHeads = padded_heads(G), kCells = VF_W / kHeads;
-  for (int64_t c0 = 0; c0 < n; c0 += kCells) {
-    const uint8_t* at[kCells];
-    for (int c = 0; c < kCells; ++c) at[c] = rows + (c0 + c < n ? c0 + c : n - 1) * row_bytes;
-    VF acc[VF_W];
-    for (int i = 0; i < VF_W; ++i) acc[i] = vf_zero();
-    for (int64_t k = 0; k < d; k += VF_W) {
-      VF qs[G];
-      for (int g = 0; g < G; ++g) qs[g] = vf_load(q + g * ld_q + k);
-      for (int c = 0; c < kCells; ++c) {
-        const VF x = Read::at(at[c], k);
-        for (int g = 0; g < G; ++g) acc[c * kHeads + g] = vf_fma(x, qs[g], acc[c * kHeads + g]);
-      }
-    }
-    const VF sums = vf_sums(acc);
-    const int64_t n_here = n - c0 < kCells ? n - c0 : (int64_t)kCells;
-    if (slot_step == 1) {
-      vf_store_n(scores + c0 * kHeads, sums, n_here * kHeads);
-      continue;
-    }
-    float lanes[VF_W];
-    vf_store(lanes, sums);
-    for (int64_t c = 0; c < n_here; ++c)
-      for (int g = 0; g < kHeads; ++g) scores[(c0 + c) * slot_step * kHeads + g] = lanes[c * kHeads + g];
-  }
+  if (slot_step == 1)
+    for (; n >= kCells; n -= kCells, rows += kCells * row_bytes, scores += VF_W)
+      vf_store(scores, direct_sums<Read, G>(q, ld_q, d, rows, row_bytes));
+  for (; n > 0; --n, rows += row_bytes, scores += slot_step * kHeads)
+    vf_store_n(scores, direct_sums<Read, G>(q, ld_q, d, rows, 0), kHeads);
 }
 
 // o[G][d_vp] += sum over n cells of weights[slot][padded heads] * V, N value vectors from d0 on.
 template <typename Read, int G, int N>
-inline void direct_values_block(const float* weights, const uint8_t* rows, int64_t row_bytes, int64_t n,
+CEXT_INLINE void direct_values_block(const float* weights, const uint8_t* rows, int64_t row_bytes, int64_t n,
                                 int64_t slot_step, int64_t d0, float* o, int64_t ld) {
   constexpr int kHeads = padded_heads(G);
   VF acc[G][N];
   for (int g = 0; g < G; ++g)
     for (int j = 0; j < N; ++j) acc[g][j] = vf_load(o + g * ld + d0 + j * VF_W);
-  for (int64_t c = 0; c < n; ++c) {
-    const float* weight = weights + c * slot_step * kHeads;
+  for (; n > 0; --n, rows += row_bytes, weights += slot_step * kHeads) {
     for (int j = 0; j < N; ++j) {
-      const VF v = Read::at(rows + c * row_bytes, d0 + j * VF_W);
-      for (int g = 0; g < G; ++g) acc[g][j] = vf_fma(vf_set1(weight[g]), v, acc[g][j]);
+      const VF v = Read::at(rows, d0 + j * VF_W);
+      for (int g = 0; g < G; ++g) acc[g][j] = vf_fma(vf_set1(weights[g]), v, acc[g][j]);
     }
   }
   for (int g = 0; g < G; ++g)
@@ -136,6 +146,20 @@ inline void direct_softmax(const Work& w, int32_t pos, float* scores, HeadSums* 
   }
 }
 
+// The group's queries for cells with this delta: [n_group][d_kp], scaled, padded with zeros.
+inline void load_group(const Work& w, int32_t delta) {
+  float* q = w.scratch + w.at.q;
+  float* buffer = w.scratch + w.at.tile;
+  const VF s = vf_set1(w.p->scale);
+  const int64_t d = w.p->d_k;
+  for (int64_t g = 0; g < w.n_group; ++g, q += w.d_kp) {
+    const float* row = query_row(w, g, delta, buffer);
+    int64_t i = 0;
+    for (; i + VF_W <= d; i += VF_W) vf_store(q + i, vf_mul(vf_load(row + i), s));
+    for (; i < w.d_kp; i += VF_W) vf_store(q + i, vf_mul(vf_load_n(row + i, d > i ? d - i : 0), s));
+  }
+}
+
 // One block of cells: out and o[G][d_vp].
 template <int G>
 inline void direct_block(const Work& w, int32_t pos, int32_t* loaded_delta, HeadSums* out, float* o) {
@@ -146,8 +170,7 @@ inline void direct_block(const Work& w, int32_t pos, int32_t* loaded_delta, Head
   if (cells->n_cells != cells->n_slots) fill(scores, kLowest, (int64_t)cells->n_slots * kHeads);
   for (int32_t i = 0; i < cells->n_pieces; ++i) {
     const ChunkPiece& piece = cells->pieces[i];
-    if (piece.delta != *loaded_delta)
-      for (int g = 0; g < G; ++g) load_query(w, g, piece.delta, q + g * w.d_kp);
+    if (piece.delta != *loaded_delta) load_group(w, piece.delta);
     *loaded_delta = piece.delta;
     each_readable(w, piece, true, [&](auto read, const uint8_t* rows, int64_t row_bytes, int64_t c, int64_t n) {
       const int64_t d = has_reader(w.p->type_k, w.p->d_k) ? w.p->d_k : w.d_kp;
@@ -189,8 +212,7 @@ inline void direct_task_of(const Work& w, int64_t chunk0, int64_t chunk1) {
   HeadSums all, chunk, block;
   for (int g = 0; g < G; ++g) all.m[g] = kLowest, all.l[g] = 0.0f;
   fill(acc, 0.0f, G * w.d_vp);
-  fill(w.scratch + w.at.q, 0.0f, G * w.d_kp);
-  for (int g = 0; g < G; ++g) load_query(w, g, 0, w.scratch + w.at.q + g * w.d_kp);
+  load_group(w, 0);
   int32_t loaded_delta = 0;
   for (int64_t c = chunk0; c < chunk1; ++c) {
     const int32_t number = (int32_t)(w.tile->chunk0 + c);

@@ -4,6 +4,7 @@
 #include "attn_plan.h"
 #include "kv_types.h"
 #include "quant_types.h"
+#include "rotate.h"
 #include "simd_math.h"
 
 namespace cext {
@@ -108,15 +109,12 @@ inline const uint8_t* v_row(const Work& w, const ChunkPiece& piece, int64_t i) {
   return piece.page + w.p->v_off + (w.i_head_kv * KV_PAGE_CELLS + piece.cell + i) * w.v_bytes;
 }
 
-// Query row r for cells encoded `delta` positions before their own: f32[d_k] in `out`, scaled.
-inline void load_query(const Work& w, int64_t r, int32_t delta, float* out) {
+// Query row r for cells encoded `delta` positions before their own: the input itself, or a turned copy in `buffer`.
+inline const float* query_row(const Work& w, int64_t r, int32_t delta, float* buffer) {
   const AttnParams* p = w.p;
   const int64_t t = w.tile->t0 + r / w.n_group, head = w.i_head_kv * w.n_group + r % w.n_group;
   const float* q = w.call->q + t * w.call->ld_q + head * p->d_k;
-  const VF s = vf_set1(p->scale);
-  for (int64_t i = 0; i < p->d_k; i += VF_W)
-    vf_store_n(out + i, vf_mul(vf_load_n(q + i, p->d_k - i), s), p->d_k - i);
-  if (delta == 0 || p->rope.kind == ROPE_NONE) return;
+  if (delta == 0 || p->rope.kind == ROPE_NONE) return q;
   float own_table[1024];
   const float* table = own_table;
   int i = 0;
@@ -125,19 +123,13 @@ inline void load_query(const Work& w, int64_t r, int32_t delta, float* out) {
     table = w.plan->tables[i];
   else
     rope_delta_table(&p->rope, -delta, own_table);
-  const int64_t n_pairs = p->rope.n_rot / 2;
-  const bool is_neox = p->rope.kind == ROPE_NEOX;
-  for (int64_t j = 0; j < n_pairs; ++j) {
-    float* a = is_neox ? out + j : out + 2 * j;
-    float* b = is_neox ? out + n_pairs + j : out + 2 * j + 1;
-    const float u = *a, v = *b;
-    *a = u * table[j] - v * table[n_pairs + j];
-    *b = v * table[j] + u * table[n_pairs + j];
-  }
+  for (int64_t k = 0; k < p->d_k; ++k) buffer[k] = q[k];
+  rotate_head(buffer, p->rope.kind, p->rope.n_rot, table);
+  return buffer;
 }
 
 // Take the partial sums (m1, l1) into (m, l); a and b are the weights of the old and the new values.
-inline void merge_weights(VF* m, VF* l, VF m1, VF l1, VF* a, VF* b) {
+CEXT_INLINE void merge_weights(VF* m, VF* l, VF m1, VF l1, VF* a, VF* b) {
   const VF top = vf_max(*m, m1);
   const VF shift = vf_select(vf_eq(top, vf_set1(kLowest)), vf_zero(), top);
   *a = vf_exp(vf_sub(*m, shift));
@@ -146,7 +138,7 @@ inline void merge_weights(VF* m, VF* l, VF m1, VF l1, VF* a, VF* b) {
   *m = top;
 }
 
-inline void merge_values(float* acc, const float* o, VF a, VF b, int64_t d_vp) {
+CEXT_INLINE void merge_values(float* acc, const float* o, VF a, VF b, int64_t d_vp) {
   for (int64_t i = 0; i < d_vp; i += VF_W)
     vf_store(acc + i, vf_fma(vf_load(o + i), b, vf_mul(vf_load(acc + i), a)));
 }
@@ -167,7 +159,7 @@ inline void merge_rows(float* m, float* l, float* acc, const float* m1, const fl
   }
 }
 
-// One row's answer: acc over its sum of weights, the sink counted in. A row that saw nothing gives zeros.
+// One row's answer: acc over its sum of weights, the sink counted in. A row that saw nothing gives zeros (acc is zero).
 inline void finish_row(const Work& w, int64_t r, float m, float l, const float* acc) {
   const AttnParams* p = w.p;
   const int64_t t = w.tile->t0 + r / w.n_group, head = w.i_head_kv * w.n_group + r % w.n_group;
@@ -182,10 +174,9 @@ inline void finish_row(const Work& w, int64_t r, float m, float l, const float* 
     factor = vf_first_lane(vf_div(a, total));
   }
   const VF f = vf_set1(factor);
-  for (int64_t i = 0; i < p->d_v; i += VF_W) {
-    const VF v = factor == 0.0f ? vf_zero() : vf_mul(vf_load(acc + i), f);
-    vf_store_n(out + i, v, p->d_v - i);
-  }
+  int64_t i = 0;
+  for (; i + VF_W <= p->d_v; i += VF_W) vf_store(out + i, vf_mul(vf_load(acc + i), f));
+  if (i < p->d_v) vf_store_n(out + i, vf_mul(vf_load(acc + i), f), p->d_v - i);
 }
 
 // Where the partial result of row r in chunk i_chunk of the tile lies.

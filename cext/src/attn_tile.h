@@ -34,22 +34,33 @@ inline void init_rows(const Work& w, const TileRows& rows) {
     rows.hi[r] = seen.hi;
     rows.pos[r] = (float)pos;
     rows.slope[r] = is_real ? attn_slope(w.p, (int32_t)(w.i_head_kv * w.n_group + r % w.n_group)) : 0.0f;
-    rows.m[r] = kLowest;
-    rows.l[r] = 0.0f;
   }
 }
 
-// Queries for cells with this delta, [d_k][n_rows]; lanes past the last row are zero.
+// The row of slots without a cell and of lanes without a query.
+inline float* zero_row(const Work& w) {
+  const int64_t ld = w.d_kp > w.d_vp ? w.d_kp : w.d_vp;
+  return w.scratch + w.at.tile + ATTN_SUBTILE * ld;
+}
+
+// Queries for cells with this delta, [d_k][n_rows], scaled; lanes past the last row are zero.
 inline void load_queries(const Work& w, int32_t delta) {
   float* q = w.scratch + w.at.q;
-  float* row = w.scratch + w.at.tile;
-  const int64_t ld = w.at.n_rows, n_used = (w.n_rows + VF_W - 1) / VF_W * VF_W;
-  for (int64_t r = 0; r < n_used; ++r) {
-    if (r < w.n_rows)
-      load_query(w, r, delta, row);
-    else
-      fill(row, 0.0f, w.p->d_k);
-    for (int64_t k = 0; k < w.p->d_k; ++k) q[k * ld + r] = row[k];
+  float* buffer = w.scratch + w.at.tile;
+  const int64_t ld = w.at.n_rows, d = w.p->d_k;
+  const VF s = vf_set1(w.p->scale);
+  for (int64_t r0 = 0; r0 < w.n_rows; r0 += VF_W) {
+    const float* rows[VF_W];
+    for (int64_t i = 0; i < VF_W; ++i)
+      rows[i] = r0 + i < w.n_rows ? query_row(w, r0 + i, delta, buffer + i * w.d_kp) : zero_row(w);
+    for (int64_t k = 0; k < d; k += VF_W) {
+      const int64_t n = d - k < VF_W ? d - k : (int64_t)VF_W;
+      VF block[VF_W];
+      for (int i = 0; i < VF_W; ++i)
+        block[i] = vf_mul(n == VF_W ? vf_load(rows[i] + k) : vf_load_n(rows[i] + k, n), s);
+      vf_transpose(block);
+      for (int64_t j = 0; j < n; ++j) vf_store(q + (k + j) * ld + r0, block[j]);
+    }
   }
 }
 
@@ -104,11 +115,6 @@ inline void score_slots(const float* q, int64_t ld, int64_t d, const float* cons
 struct SubtileRows {
   const float* row[ATTN_SUBTILE];
 };
-
-inline float* zero_row(const Work& w) {
-  const int64_t ld = w.d_kp > w.d_vp ? w.d_kp : w.d_vp;
-  return w.scratch + w.at.tile + ATTN_SUBTILE * ld;
-}
 
 // f(piece, first cell of it, first slot within the subtile, cells) for the cells in slots [s0, s0 + ATTN_SUBTILE).
 template <typename F>
@@ -230,15 +236,7 @@ inline void value_block(const float* weights, const float* const* v_rows, int64_
     for (int j = 0; j < N; ++j) vf_store(o + r * ld + j * VF_W, acc[r][j]);
 }
 
-inline bool are_finite(const SubtileRows& v, int64_t n, int64_t d_vp) {
-  VF sum = vf_zero();
-  for (int64_t s = 0; s < n; ++s)
-    for (int64_t i = 0; i < d_vp; i += VF_W) sum = vf_fma(vf_load(v.row[s] + i), vf_zero(), sum);
-  const float total = vf_hsum(sum);
-  return total == total;
-}
-
-// Values of one row where some cell holds infinities or NaN: cells without weight are skipped, since 0 * NaN is NaN.
+// Values of one row, cells without weight skipped: 0 * NaN is NaN.
 inline void value_row_careful(const float* weights, const SubtileRows& v, int64_t a, int64_t b, int64_t d_vp, float* o) {
   for (int64_t s = a; s < b; ++s) {
     const VF weight = vf_set1(weights[s * VF_W]);
@@ -247,20 +245,19 @@ inline void value_row_careful(const float* weights, const SubtileRows& v, int64_
   }
 }
 
-// last[v]: end of the slots that row vector v can see.
-inline void value_chunk(const Work& w, int64_t first, const int32_t* last, float* o) {
+// o += weights * V. last[v]: end of the slots that row vector v can see.
+inline void value_chunk(const Work& w, int64_t first, const int32_t* last, bool is_careful, float* o) {
   const ChunkCells* cells = w.cells;
   for (int64_t s0 = first / ATTN_SUBTILE * ATTN_SUBTILE; s0 < cells->n_slots; s0 += ATTN_SUBTILE) {
     SubtileRows v_rows;
     find_rows(w, s0, false, &v_rows);
     const int64_t a = first > s0 ? first - s0 : 0;
     const int64_t end = cells->n_slots - s0 < ATTN_SUBTILE ? cells->n_slots - s0 : (int64_t)ATTN_SUBTILE;
-    const bool is_finite = are_finite(v_rows, end, w.d_vp);
     for (int64_t r = 0; r < w.n_rows; r += 4) {
       const int64_t v = r / VF_W, b = last[v] - s0 < end ? last[v] - s0 : end;
       if (b <= a) continue;
       const float* weights = w.scratch + w.at.scores + (v * ATTN_CHUNK + s0) * VF_W + r % VF_W;
-      if (is_finite)
+      if (!is_careful)
         in_groups<kValueVectors>(w.d_vp / VF_W, [&](int64_t j, auto width) {
           value_block<decltype(width)::n>(weights + a * VF_W, v_rows.row + a, b - a, j * VF_W,
                                           o + r * w.d_vp + j * VF_W, w.d_vp);
@@ -272,7 +269,7 @@ inline void value_chunk(const Work& w, int64_t first, const int32_t* last, float
 }
 
 // The result of one block of cells for all rows: rows.chunk_m, rows.chunk_l and o[n_rows][d_vp].
-inline void tile_block(const Work& w, const TileRows& rows, int32_t* loaded_delta, float* o) {
+inline void tile_block(const Work& w, const TileRows& rows, bool is_careful, int32_t* loaded_delta, float* o) {
   const ChunkCells* cells = w.cells;
   const int64_t first = cells->pieces[0].slot;
   int32_t last[ATTN_MAX_ROWS / VF_W];
@@ -285,12 +282,12 @@ inline void tile_block(const Work& w, const TileRows& rows, int32_t* loaded_delt
     last[v] = end;
     softmax_panel(w, rows, v, first, end);
   }
-  value_chunk(w, first, last, o);
+  value_chunk(w, first, last, is_careful, o);
 }
 
 // One chunk, all its blocks merged: chunk_m, chunk_l, o. False where it holds no cell that the tile may see.
-inline bool tile_chunk(const Work& w, const TileRows& rows, AttnRange seen, int32_t chunk, int32_t* loaded_delta,
-                       float* o) {
+inline bool tile_chunk(const Work& w, const TileRows& rows, AttnRange seen, int32_t chunk, bool is_careful,
+                       int32_t* loaded_delta, float* o) {
   float* next_o = o + w.at.n_rows * w.d_vp;
   float m[ATTN_MAX_ROWS], l[ATTN_MAX_ROWS];
   bool has_cells = false;
@@ -298,7 +295,7 @@ inline bool tile_chunk(const Work& w, const TileRows& rows, AttnRange seen, int3
   while (!at.is_done) {
     attn_chunk_next(w.runs, w.n_runs, chunk, seen, &at, w.cells);
     if (w.cells->n_cells == 0) continue;
-    tile_block(w, rows, loaded_delta, has_cells ? next_o : o);
+    tile_block(w, rows, is_careful, loaded_delta, has_cells ? next_o : o);
     if (has_cells) merge_rows(m, l, o, rows.chunk_m, rows.chunk_l, next_o, w.n_rows, w.d_vp);
     for (int64_t r = 0; r < w.at.n_rows && !has_cells; ++r) m[r] = rows.chunk_m[r], l[r] = rows.chunk_l[r];
     has_cells = true;
@@ -307,31 +304,51 @@ inline bool tile_chunk(const Work& w, const TileRows& rows, AttnRange seen, int3
   return has_cells;
 }
 
-void tile_task(const Work& w, int64_t chunk0, int64_t chunk1) {
-  const TileRows rows = tile_rows(w);
+inline bool are_finite(const float* x, int64_t n) {
+  VF sum = vf_zero();
+  for (int64_t i = 0; i < n; i += VF_W) sum = vf_fma(vf_load(x + i), vf_zero(), sum);
+  const float total = vf_hsum(sum);
+  return total == total;
+}
+
+// Chunks [chunk0, chunk1) of the tile into acc, or into the partial results. False where a result is not finite.
+inline bool tile_chunks(const Work& w, const TileRows& rows, int64_t chunk0, int64_t chunk1, bool is_careful,
+                        float* acc) {
   float* o = w.scratch + w.at.chunk_o;
-  float* acc = w.scratch + w.at.acc;
-  init_rows(w, rows);
-  fill(acc, 0.0f, w.n_rows * w.d_vp);
-  fill(zero_row(w), 0.0f, w.d_kp > w.d_vp ? w.d_kp : w.d_vp);
-  for (int64_t r = 0; r < w.at.n_rows; ++r) rows.chunk_m[r] = kLowest, rows.chunk_l[r] = 0.0f;
+  bool is_finite = true;
   AttnRange seen = {INT32_MAX, INT32_MIN};
   for (int64_t r = 0; r < w.n_rows; ++r) {
     if (rows.lo[r] < seen.lo) seen.lo = rows.lo[r];
     if (rows.hi[r] > seen.hi) seen.hi = rows.hi[r];
   }
+  fill(acc, 0.0f, w.n_rows * w.d_vp);
+  for (int64_t r = 0; r < w.at.n_rows; ++r) {
+    rows.m[r] = rows.chunk_m[r] = kLowest;
+    rows.l[r] = rows.chunk_l[r] = 0.0f;
+  }
   int32_t loaded_delta = 0;
   load_queries(w, 0);
   for (int64_t c = chunk0; c < chunk1; ++c) {
-    const bool has_cells = tile_chunk(w, rows, seen, (int32_t)(w.tile->chunk0 + c), &loaded_delta, o);
+    const bool has_cells = tile_chunk(w, rows, seen, (int32_t)(w.tile->chunk0 + c), is_careful, &loaded_delta, o);
     if (w.tile->part0 < 0) {
       if (has_cells) merge_rows(rows.m, rows.l, acc, rows.chunk_m, rows.chunk_l, o, w.n_rows, w.d_vp);
       continue;
     }
+    if (has_cells) is_finite = is_finite && are_finite(o, w.n_rows * w.d_vp);
     for (int64_t r = 0; r < w.n_rows; ++r)
       store_part(w, c, r, has_cells ? rows.chunk_m[r] : kLowest, has_cells ? rows.chunk_l[r] : 0.0f,
                  has_cells ? o + r * w.d_vp : acc);
   }
+  return is_finite && are_finite(acc, w.n_rows * w.d_vp);
+}
+
+void tile_task(const Work& w, int64_t chunk0, int64_t chunk1) {
+  const TileRows rows = tile_rows(w);
+  float* acc = w.scratch + w.at.acc;
+  init_rows(w, rows);
+  fill(zero_row(w), 0.0f, w.d_kp > w.d_vp ? w.d_kp : w.d_vp);
+  // Infinities or NaN in a cell must not reach the rows that do not see it: then all again, the slow way.
+  if (!tile_chunks(w, rows, chunk0, chunk1, false, acc)) tile_chunks(w, rows, chunk0, chunk1, true, acc);
   for (int64_t r = 0; r < w.n_rows && w.tile->part0 < 0; ++r)
     finish_row(w, r, rows.m[r], rows.l[r], acc + r * w.d_vp);
 }

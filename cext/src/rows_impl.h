@@ -1,6 +1,7 @@
 // The row kernels, written once over the vectors of simd_<isa>.h, which the including file chooses. Tails are masked:
 // the arithmetic of an element never depends on where a task begins or ends.
 #pragma once
+#include "rotate.h"
 #include "rows.h"
 #include "simd_math.h"
 
@@ -95,36 +96,6 @@ void l2_norm(const float* x, int64_t ldx, float eps, int64_t n_rows, int64_t n, 
     const VF s = vf_set1(1.0f / (length > eps ? length : eps));
     map_one(x, n, out, [s](VF v) { return vf_mul(v, s); });
   }
-}
-
-inline void rotate_neox(float* x, int64_t n_pairs, const float* c, const float* s) {
-  each_vector(n_pairs, [=](int64_t i, int64_t m) {
-    const VF a = vf_load_n(x + i, m), b = vf_load_n(x + n_pairs + i, m);
-    const VF cs = vf_load_n(c + i, m), sn = vf_load_n(s + i, m);
-    vf_store_n(x + i, vf_fnma(b, sn, vf_mul(a, cs)), m);
-    vf_store_n(x + n_pairs + i, vf_fma(a, sn, vf_mul(b, cs)), m);
-  });
-}
-
-inline void rotate_norm(float* x, int64_t n_pairs, const float* c, const float* s) {
-  int64_t i = 0;
-  for (; i + VF_W / 2 <= n_pairs; i += VF_W / 2) {
-    const VF v = vf_load(x + 2 * i);
-    const VF turned = vf_negate_even(vf_swap_pairs(v));
-    vf_store(x + 2 * i, vf_fma(turned, vf_load_twice(s + i), vf_mul(v, vf_load_twice(c + i))));
-  }
-  for (; i < n_pairs; ++i) {
-    const float a = x[2 * i], b = x[2 * i + 1];
-    x[2 * i] = a * c[i] - b * s[i];
-    x[2 * i + 1] = b * c[i] + a * s[i];
-  }
-}
-
-inline void rotate_head(float* x, int32_t kind, int64_t n_rot, const float* table) {
-  if (kind == ROPE_NEOX)
-    rotate_neox(x, n_rot / 2, table, table + n_rot / 2);
-  else
-    rotate_norm(x, n_rot / 2, table, table + n_rot / 2);
 }
 
 void rope(float* x, int64_t ldx, int64_t n_tokens, int64_t n_head, int64_t d, int32_t kind, int64_t n_rot,

@@ -1,8 +1,8 @@
 // Vectors of 8 floats in AVX2, FMA and F16C. The same names as simd_scalar.h, which says what each does.
 #pragma once
-#include <immintrin.h>
-
 #include <cstdint>
+
+#include "intrinsics.h"
 
 namespace cext {
 namespace {
@@ -92,7 +92,7 @@ inline float vf_hmax(VF a) {
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
-inline VF vf_sums(const VF* a) {
+CEXT_INLINE VF vf_sums(const VF* a) {
   VF t[4], u[2];
   for (int i = 0; i < 4; ++i) {
     const VF lo = _mm256_permute2f128_ps(a[i], a[i + 4], 0x20), hi = _mm256_permute2f128_ps(a[i], a[i + 4], 0x31);
@@ -104,6 +104,19 @@ inline VF vf_sums(const VF* a) {
   }
   const VF w = _mm256_add_ps(_mm256_shuffle_ps(u[0], u[1], 0x88), _mm256_shuffle_ps(u[0], u[1], 0xdd));
   return _mm256_permute_ps(w, 0xd8);  // quarters came as 0 2 1 3
+}
+CEXT_INLINE void vf_transpose(VF* a) {
+  VF t[8], u[8];
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)  // u[4 h + q] holds column q of each half, of rows 4 h .. 4 h + 3
+    for (int q = 0; q < 4; ++q) u[i + q] = _mm256_shuffle_ps(t[i + q / 2], t[i + 2 + q / 2], q % 2 ? 0xee : 0x44);
+  for (int q = 0; q < 4; ++q) {
+    a[q] = _mm256_permute2f128_ps(u[q], u[q + 4], 0x20);
+    a[q + 4] = _mm256_permute2f128_ps(u[q], u[q + 4], 0x31);
+  }
 }
 inline float vf_first_lane(VF a) { return _mm256_cvtss_f32(a); }
 inline float vf_half(const uint8_t* p) {

@@ -1,14 +1,8 @@
 // Vectors of 16 floats in AVX-512. The same names as simd_scalar.h, which says what each does.
 #pragma once
-#include <immintrin.h>
-
-#if defined(__GNUC__) && !defined(__clang__)
-// WORKAROUND(gcc 12, bug 105593): its own intrinsics warn wherever they are inlined; remove when gcc 13 is the oldest.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
 #include <cstdint>
+
+#include "intrinsics.h"
 
 namespace cext {
 namespace {
@@ -76,7 +70,7 @@ inline VM vf_inside(const int32_t* x, int32_t lo, int32_t hi) {
 inline VF vf_from_i32(const int32_t* p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 inline float vf_hsum(VF a) { return _mm512_reduce_add_ps(a); }
 inline float vf_hmax(VF a) { return _mm512_reduce_max_ps(a); }
-inline VF vf_sums(const VF* a) {
+CEXT_INLINE VF vf_sums(const VF* a) {
   VF t[8], u[4], v[2];
   for (int i = 0; i < 8; ++i)  // halves: a[i], a[i + 8]
     t[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a[i], a[i + 8], 0x44), _mm512_shuffle_f32x4(a[i], a[i + 8], 0xee));
@@ -88,6 +82,23 @@ inline VF vf_sums(const VF* a) {
   }
   const VF w = _mm512_add_ps(_mm512_shuffle_ps(v[0], v[1], 0x88), _mm512_shuffle_ps(v[0], v[1], 0xdd));
   return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15), w);
+}
+CEXT_INLINE void vf_transpose(VF* a) {
+  VF t[16], u[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)  // u[4 h + q] holds column q of each quarter, of rows 4 h .. 4 h + 3
+    for (int q = 0; q < 4; ++q) u[i + q] = _mm512_shuffle_ps(t[i + q / 2], t[i + 2 + q / 2], q % 2 ? 0xee : 0x44);
+  for (int q = 0; q < 4; ++q) {
+    const VF x = _mm512_shuffle_f32x4(u[q], u[q + 4], 0x44), y = _mm512_shuffle_f32x4(u[q + 8], u[q + 12], 0x44);
+    const VF z = _mm512_shuffle_f32x4(u[q], u[q + 4], 0xee), w = _mm512_shuffle_f32x4(u[q + 8], u[q + 12], 0xee);
+    a[q] = _mm512_shuffle_f32x4(x, y, 0x88);
+    a[q + 4] = _mm512_shuffle_f32x4(x, y, 0xdd);
+    a[q + 8] = _mm512_shuffle_f32x4(z, w, 0x88);
+    a[q + 12] = _mm512_shuffle_f32x4(z, w, 0xdd);
+  }
 }
 inline float vf_first_lane(VF a) { return _mm512_cvtss_f32(a); }
 inline float vf_half(const uint8_t* p) {

@@ -7,6 +7,8 @@
 
 #include "half.h"
 
+#define CEXT_INLINE inline
+
 namespace cext {
 namespace {
 
@@ -70,6 +72,15 @@ inline float vf_hsum(VF a) {
 }
 // Lane i = the sum of a[i], every one added up in the same order.
 inline VF vf_sums(const VF* a) { CEXT_LANES(vf_hsum(a[i])); }
+// a[i] lane j <-> a[j] lane i
+inline void vf_transpose(VF* a) {
+  for (int i = 0; i < VF_W; ++i)
+    for (int j = 0; j < i; ++j) {
+      const float t = a[i].v[j];
+      a[i].v[j] = a[j].v[i];
+      a[j].v[i] = t;
+    }
+}
 inline float vf_first_lane(VF a) { return a.v[0]; }
 inline float vf_half(const uint8_t* p) {  // the f16 at p
   uint16_t h;
