@@ -155,7 +155,7 @@ cdef class Attention:
             n_threads: what the plan is made for; the tasks are done one after the other.
             is_reversed: do the tasks from last to first.
         """
-        cdef Call call = Call(self, q, pos, segments, runs, n_threads, n_ctx)
+        cdef _Call call = _Call(self, q, pos, segments, runs, n_threads, n_ctx)
         cdef int64_t i, n_tasks, n_merge
         with nogil:
             n_tasks = attn_prepare(&call.c, n_threads)
@@ -171,7 +171,7 @@ cdef class Attention:
 
         One thread: its processor time, which other work on the machine lengthens least; several: time of the clock.
         """
-        cdef Call call = Call(self, q, pos, segments, runs, n_threads, n_ctx)
+        cdef _Call call = _Call(self, q, pos, segments, runs, n_threads, n_ctx)
         cdef ThreadPool* pool = new ThreadPool(n_threads)
         cdef int64_t n_tasks, n_merge
         clock = time.thread_time if n_threads == 1 else time.perf_counter
@@ -191,7 +191,7 @@ cdef class Attention:
         return seconds
 
 
-cdef class Call:
+cdef class _Call:
     """The C record of one call and all the memory that it points to."""
 
     cdef AttnCall c

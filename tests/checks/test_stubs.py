@@ -19,7 +19,7 @@ STUBS = sorted((ROOT / "cext").glob("*.pyi"))
 
 
 def definitions(body: Iterable[ast.stmt]) -> dict[str, list[str] | None]:
-    """Public names of a stub with the parameters of functions; methods as "Class.method"."""
+    """Public functions and classes of a stub, functions with their parameters; methods as "Class.method"."""
     found: dict[str, list[str] | None] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef):
@@ -27,8 +27,6 @@ def definitions(body: Iterable[ast.stmt]) -> dict[str, list[str] | None]:
         elif isinstance(node, ast.ClassDef):
             found[node.name] = None
             found |= {f"{node.name}.{name}": parameters for name, parameters in definitions(node.body).items()}
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found[node.target.id] = None
     return {name: parameters for name, parameters in found.items() if "_" not in (name[0], name.split(".")[-1][0])}
 
 
