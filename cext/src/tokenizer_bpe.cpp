@@ -169,19 +169,13 @@ void BpeTokenizer::encode_text(const char* text, size_t n, bool, std::vector<int
   }
   std::vector<size_t> spans;
   split_stage(0, text, 0, n, spans);
-  const bool can_cut = vocab_.form() == PIECE_SPACE_MARK && vocab_.can_cut_at_space_mark();
   for (size_t i = 0; i < spans.size(); i += 2) {
     size_t start = spans[i];
     const size_t end = spans[i + 1];
-    bool was_mark = true;
-    for (size_t at = start; can_cut && at < end;) {
-      const bool is_mark = end - at >= 3 && std::memcmp(text + at, kSpaceMark, 3) == 0;
-      if (is_mark && !was_mark) {
-        encode_word(text + start, at - start, out);
-        start = at;
-      }
-      was_mark = is_mark;
-      at += is_mark ? 3 : 1;
+    for (size_t at = start + 1; vocab_.form() == PIECE_SPACE_MARK && at < end; ++at) {
+      if (!vocab_.can_cut(text, at, end)) continue;
+      encode_word(text + start, at - start, out);
+      start = at;
     }
     encode_word(text + start, end - start, out);
   }

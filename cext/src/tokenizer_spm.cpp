@@ -59,20 +59,14 @@ void SpmTokenizer::encode_text(const char* text, size_t n, bool is_first, std::v
   }
   const char* all = marked.data();
   const size_t end = marked.size();
-  const bool can_cut = vocab_.can_cut_at_space_mark();
   size_t start = 0;
-  bool was_mark = true;
-  for (size_t at = 0; at < end;) {
-    const bool is_mark = end - at >= 3 && std::memcmp(all + at, kSpaceMark, 3) == 0;
+  for (size_t at = 1; at < end; ++at) {
     const bool is_character = (static_cast<uint8_t>(all[at]) & 0xC0) != 0x80;
-    if ((can_cut && is_mark && !was_mark) || (at - start >= kLongestUnit && is_character)) {
-      encode_unit(all + start, at - start, out);
-      start = at;
-    }
-    was_mark = is_mark;
-    at += is_mark ? 3 : 1;
+    if (!vocab_.can_cut(all, at, end) && !(is_character && at - start >= kLongestUnit)) continue;
+    encode_unit(all + start, at - start, out);
+    start = at;
   }
-  encode_unit(all + start, end - start, out);
+  if (end > start) encode_unit(all + start, end - start, out);
 }
 
 void SpmTokenizer::encode_unit(const char* unit, size_t n, std::vector<int32_t>& out) const {

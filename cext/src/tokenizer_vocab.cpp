@@ -73,17 +73,6 @@ size_t unmark_spaces(const char* text, size_t n, char* out) {
   return size;
 }
 
-bool has_inner_space_mark(const char* text, size_t n) {
-  bool was_mark = true;  // nothing stands before the first
-  for (size_t i = 0; i < n;) {
-    const bool is_mark = n - i >= 3 && std::memcmp(text + i, kSpaceMark, 3) == 0;
-    if (is_mark && !was_mark) return true;
-    was_mark = is_mark;
-    i += is_mark ? 3 : 1;
-  }
-  return false;
-}
-
 uint64_t mix(uint64_t h) {
   h ^= h >> 32;
   h *= 0xD6E8FEB86659FD93ull;
@@ -195,7 +184,7 @@ void Vocab::add_piece(int64_t i) {
     } else if (!is_marker && type != TOKEN_USER_DEFINED) {
       size = unmark_spaces(text, n, out);
     }
-    if (has_key_[id] && can_cut_at_space_mark_) can_cut_at_space_mark_ = !has_inner_space_mark(text, n);
+    if (has_key_[id]) note_pairs(text, n);
   } else {
     size = rwkv_bytes(text, n, out);
     has_key_[id] = size > 0;
@@ -206,6 +195,14 @@ void Vocab::add_piece(int64_t i) {
     pieces_.add(out, size);
   }
   if (has_key_[id] && key_size(static_cast<int32_t>(i)) > longest_) longest_ = key_size(static_cast<int32_t>(i));
+}
+
+void Vocab::note_pairs(const char* text, size_t n) {
+  for (size_t i = 1; i < n; ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    has_pair_[static_cast<uint8_t>(text[i - 1])][byte >> 6] |= uint64_t{1} << (byte & 63);
+    has_inner_mark_ |= byte == 0xE2 && is_mark(text, i, n) && !(i >= 3 && is_mark(text, i - 3, n));
+  }
 }
 
 // Byte-level and RWKV keys are bytes, the others the file's own text. (A special token of a byte-level vocabulary has a

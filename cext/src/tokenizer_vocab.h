@@ -71,11 +71,20 @@ class Vocab {
   void prefetch(uint64_t hash) const;
   int32_t byte_token(uint8_t byte) const { return byte_tokens_[byte]; }  // -1 where there is none
 
-  // Whether no token has a U+2581 behind another character, so that text can be cut before each run of them.
-  bool can_cut_at_space_mark() const { return can_cut_at_space_mark_; }
+  // Whether no key of PIECE_SPACE_MARK goes over text[pos], 0 < pos < n: the text can be encoded in two parts.
+  bool can_cut(const char* text, size_t pos, size_t n) const {
+    const auto before = static_cast<uint8_t>(text[pos - 1]), at = static_cast<uint8_t>(text[pos]);
+    if ((at & 0xC0) == 0x80) return false;
+    if (!(has_pair_[before][at >> 6] >> (at & 63) & 1)) return true;
+    return !has_inner_mark_ && at == 0xE2 && is_mark(text, pos, n) && !(pos >= 3 && is_mark(text, pos - 3, n));
+  }
 
  private:
   void add_piece(int64_t id);
+  static bool is_mark(const char* text, size_t pos, size_t n) {
+    return n - pos >= 3 && text[pos] == '\xE2' && text[pos + 1] == '\x96' && text[pos + 2] == '\x81';
+  }
+  void note_pairs(const char* text, size_t n);
   void index_keys();
   void add_key(int32_t id, uint64_t hash);
   const char* key_text(int32_t id) const;
@@ -89,7 +98,8 @@ class Vocab {
   uint64_t slot_mask_ = 0;
   size_t longest_ = 0;
   int32_t byte_tokens_[256];
-  bool can_cut_at_space_mark_ = true;
+  uint64_t has_pair_[256][4] = {};  // bit per byte: some key has it right behind that one
+  bool has_inner_mark_ = false;     // some key has a U+2581 behind another character
 };
 
 // ids[n_names]: the last token whose text is that name, or -1.
