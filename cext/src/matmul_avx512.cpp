@@ -23,7 +23,9 @@ CEXT_INLINE __m512i broadcast4(const int8_t* p) {
 }
 
 // The eight quads of a block as bytes.
-template <int PLANE, bool LUT>
+//
+// SHIFTED leaves the plain high nibbles in their place: quads 4 to 7 are sixteen times what they stand for.
+template <int PLANE, bool LUT, bool SHIFTED = false>
 CEXT_INLINE void block_quads(const uint8_t* src, __m512i lut, __m512i* w) {
   if constexpr (PLANE == PLANE_BYTE) {
 #pragma GCC unroll 8
@@ -37,7 +39,7 @@ CEXT_INLINE void block_quads(const uint8_t* src, __m512i lut, __m512i* w) {
     for (int j = 0; j < 4; ++j) {
       const __m512i x = load(src + 64 * j);
       w[j] = _mm512_and_si512(x, low);
-      w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
+      w[j + 4] = SHIFTED ? _mm512_andnot_si512(low, x) : _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
     }
     src += 256;
   }
@@ -147,6 +149,10 @@ CEXT_INLINE void start_sums(const float* sum, int64_t n, int zero, float* out) {
 
 // ---- one token ----
 
+// How far ahead of the multiplication weights are fetched into L2 (memory's latency at its full speed) and into L1.
+constexpr int64_t AHEAD_BYTES = 16384;
+constexpr int64_t NEAR_BYTES = 2048;
+
 struct OneToken {
   const int8_t* q;
   const float *d, *s;     // s: per scale block
@@ -157,9 +163,11 @@ struct OneToken {
 template <int PLANE, int SCALE, bool LUT>
 void one_token(const PackedMatrix* m, int64_t panel0, int64_t panel1, const OneToken& a, __m512i lut, float* out) {
   constexpr int subs = SUBS<SCALE>, quads = QUADS / subs;
+  constexpr int step = BLOCK_BYTES<PLANE> + RECORD_BYTES<SCALE> / RECORD_BLOCKS<SCALE>;
   const __m512 magic = _mm512_set1_ps(-MAGIC);
   for (int64_t panel = panel0; panel < panel1; ++panel) {
     const uint8_t* block = m->data + panel * m->panel_bytes;
+    const uint8_t* ahead = block + AHEAD_BYTES;  // runs through the panel's weights and scales as they lie
     const uint8_t* record = block + a.n_blocks * BLOCK_BYTES<PLANE>;
     __m512 acc = _mm512_setzero_ps();
     for (int64_t b0 = 0; b0 < a.n_blocks; b0 += RECORD_BLOCKS<SCALE>, record += RECORD_BYTES<SCALE>) {
@@ -167,20 +175,27 @@ void one_token(const PackedMatrix* m, int64_t panel0, int64_t panel1, const OneT
       for (int i = 0; i < RECORD_BLOCKS<SCALE>; ++i, block += BLOCK_BYTES<PLANE>) {
         const int64_t b = b0 + i;
         const int8_t* q = a.q + b * BLOCK_COLS;
+#pragma GCC unroll 9
+        for (int at = 0; at < step; at += 64) _mm_prefetch((const char*)ahead + at, _MM_HINT_T1);
+        ahead += step;
+#pragma GCC unroll 8
+        for (int at = 0; at < BLOCK_BYTES<PLANE>; at += 64) _mm_prefetch((const char*)block + NEAR_BYTES + at, _MM_HINT_T0);
         __m512i w[QUADS];
-        block_quads<PLANE, LUT>(block, lut, w);
+        constexpr bool shifted = PLANE == PLANE_NIBBLE && !LUT;
+        block_quads<PLANE, LUT, shifted>(block, lut, w);
         __m512 minimum[2] = {};
 #pragma GCC unroll 2
         for (int sub = 0; sub < subs; ++sub) {
-          __m512i even = _mm512_castps_si512(_mm512_set1_ps(a.start[b * subs + sub])), odd = _mm512_setzero_si512();
-#pragma GCC unroll 8
-          for (int j = 0; j < quads; j += 2) {
-            even = _mm512_dpbusd_epi32(even, w[sub * quads + j], broadcast4(q + 4 * (sub * quads + j)));
-            odd = _mm512_dpbusd_epi32(odd, w[sub * quads + j + 1], broadcast4(q + 4 * (sub * quads + j + 1)));
+          __m512i low = _mm512_castps_si512(_mm512_set1_ps(a.start[b * subs + sub])), high = _mm512_setzero_si512();
+#pragma GCC unroll 4
+          for (int j = sub * quads; j < sub * quads + quads / 2; ++j) {
+            low = _mm512_dpbusd_epi32(low, w[j], broadcast4(q + 4 * j));
+            high = _mm512_dpbusd_epi32(high, w[j + quads / 2], broadcast4(q + 4 * (j + quads / 2)));
           }
+          if constexpr (shifted) high = _mm512_srai_epi32(high, 4);
           __m512 d;
           load_scale<SCALE>(record, i * subs + sub, &d, &minimum[sub]);
-          const __m512 dot = _mm512_castsi512_ps(_mm512_add_epi32(even, odd));
+          const __m512 dot = _mm512_castsi512_ps(_mm512_add_epi32(low, high));
           const __m512 scaled = _mm512_fmadd_ps(dot, d, _mm512_mul_ps(magic, d));
           acc = _mm512_fmadd_ps(scaled, _mm512_set1_ps(a.d[b]), acc);
         }
