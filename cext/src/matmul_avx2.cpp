@@ -296,13 +296,8 @@ void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, in
   MATMUL_SCALAR.quantize_rows(x, ldx, dst, t0, t1);
 }
 
-void mul_f32(const PackedMatrix* m, int64_t panel0, int64_t panel1, const float* x, int64_t ldx, int64_t t0, int64_t t1,
-             float* out, int64_t ld_out, void* scratch) {
-  MATMUL_SCALAR.mul_f32(m, panel0, panel1, x, ldx, t0, t1, out, ld_out, scratch);
-}
-
 }  // namespace
 
-const MatmulKernels MATMUL_AVX2 = {quantize_rows, mul_q8, mul_f32};
+const MatmulKernels MATMUL_AVX2 = {quantize_rows, mul_q8, mul_f32_avx2};
 
 }  // namespace cext

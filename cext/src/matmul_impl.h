@@ -25,6 +25,10 @@ extern const MatmulKernels MATMUL_SCALAR;
 #if defined(__x86_64__) || defined(_M_X64)
 extern const MatmulKernels MATMUL_AVX2;
 extern const MatmulKernels MATMUL_AVX512;
+void mul_f32_avx2(const PackedMatrix* m, int64_t panel0, int64_t panel1, const float* x, int64_t ldx, int64_t t0, int64_t t1,
+                float* out, int64_t ld_out, void* scratch);
+void mul_f32_avx512(const PackedMatrix* m, int64_t panel0, int64_t panel1, const float* x, int64_t ldx, int64_t t0, int64_t t1,
+                float* out, int64_t ld_out, void* scratch);
 #endif
 
 }  // namespace cext
