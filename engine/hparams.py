@@ -35,6 +35,7 @@ class HParams:
     n_embd_head_k: int
     n_embd_head_v: int
     f_norm_rms_eps: float
+    f_norm_eps: float
     rope: RopeSpec
 
 
@@ -109,9 +110,6 @@ def read_hparams(gguf: GGUFFile, rope_kind: str) -> HParams:
     n_rot = gguf.get_int(key("rope.dimension_count"), d_k, lo=0, hi=8192)
     if n_rot > d_k or n_rot % 2:
         raise HparamError(key("rope.dimension_count"), f"{n_rot} does not fit heads of {d_k}", gguf.path)
-    eps = gguf.get_float(key("attention.layer_norm_rms_epsilon"), 1e-5)
-    if not 0.0 <= eps < 1.0:
-        raise HparamError(key("attention.layer_norm_rms_epsilon"), f"{eps} is out of range", gguf.path)
     return HParams(
         n_vocab=read_n_vocab(gguf),
         n_ctx_train=n_ctx_train,
@@ -122,9 +120,17 @@ def read_hparams(gguf: GGUFFile, rope_kind: str) -> HParams:
         n_ff=per_layer(gguf, key("feed_forward_length"), n_layer),
         n_embd_head_k=d_k,
         n_embd_head_v=d_v,
-        f_norm_rms_eps=eps,
+        f_norm_rms_eps=_read_eps(gguf, key("attention.layer_norm_rms_epsilon")),
+        f_norm_eps=_read_eps(gguf, key("attention.layer_norm_epsilon")),
         rope=read_rope(gguf, rope_kind, n_rot, n_ctx_train),
     )
+
+
+def _read_eps(gguf: GGUFFile, key: str) -> float:
+    eps = gguf.get_float(key, 1e-5)
+    if not 0.0 <= eps < 1.0:
+        raise HparamError(key, f"{eps} is out of range", gguf.path)
+    return eps
 
 
 def read_experts(gguf: GGUFFile) -> tuple[int, int]:

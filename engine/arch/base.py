@@ -81,8 +81,8 @@ class Arch(ABC):
         """Build the graph of g's type."""
 
     @abstractmethod
-    def memory_spec(self) -> tuple[LayerMemory, ...]:
-        """What each layer needs the memory to keep; empty for a model without one."""
+    def memory_spec(self, n_ctx: int) -> tuple[LayerMemory, ...]:
+        """What each layer needs the memory to keep, for sequences of n_ctx positions."""
 
     def type_name(self) -> str:
         """The family's own size label ("1B"), or ""."""

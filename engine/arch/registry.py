@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from engine.gguf import GGUFFile
 
 ARCHITECTURES = {
+    "gemma": "engine.arch.gemma:Gemma",
+    "gemma2": "engine.arch.gemma:Gemma2",
     "gemma3": "engine.arch.gemma3:Gemma3",
     "llama": "engine.arch.llama:Llama",
     "qwen2": "engine.arch.qwen2:Qwen2",

@@ -295,7 +295,7 @@ class Context(StateMixin):
             infos.update(adapter.infos)
         infos.update(self._cvec_infos)
         arch = self._model.arch
-        factors = {layer.il: layer.factors for layer in arch.memory_spec()}
+        factors = {layer.il: layer.factors for layer in arch.memory_spec(self._n_ctx)}
         memory = self._memory
         assert memory is not None
         return GraphBuilder(

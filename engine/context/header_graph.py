@@ -24,7 +24,7 @@ def graph_text_of_file(path: str | Path, graph_type: GraphType = GraphType.DEFAU
             for spec in arch.tensors()
             if spec.required or spec.name in gguf.tensors
         }
-        memory = {layer.il: layer for layer in arch.memory_spec()}
+        memory = {layer.il: layer for layer in arch.memory_spec(arch.hparams.n_ctx_train)}
         builder = GraphBuilder(
             infos,
             arch.hparams.n_embd,

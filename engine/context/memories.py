@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def make_memory(model: Model, params: ContextParams, n_ctx: int) -> KVCache:
     """The memory of a context that keeps its cells. Raises: ParamError."""
-    layers = model.arch.memory_spec()
+    layers = model.arch.memory_spec(n_ctx)
     swa = [layer for layer in layers if layer.n_swa > 0]
     spec = MemorySpec(
         kind="iswa" if swa and len(swa) < len(layers) else "kv",
