@@ -151,7 +151,7 @@ def test_requests_that_make_no_sense() -> None:
     with pytest.raises(BatchError):
         list(generate(make_session(ctx), [], GenerateParams()))
     with pytest.raises(BatchError):
-        list(generate(make_session(ctx), [Turn("a", (1,)), 2], GenerateParams()))  # type: ignore[list-item]
+        list(generate(make_session(ctx), [Turn("a", (1,)), 2], GenerateParams()))  # type: ignore[arg-type]
 
 
 def test_same_seed_same_text() -> None:
