@@ -109,7 +109,7 @@ def generate(
 
     Args:
         session: the chat's memory; it keeps what is computed here.
-        prompt: the turns of the whole conversation, or just ids.
+        prompt: the turns of the whole conversation, or ids of a text that goes on.
         params: what the reply should be like.
         cancel: set from any thread it ends the reply within 100 ms, in the prompt too.
 
@@ -119,9 +119,13 @@ def generate(
         KernelStatusError: logits that are not finite.
     """
     cancel = cancel or CancelFlag()
-    reply = _Reply(session, params, cancel)
+    turns = [turn for turn in prompt if isinstance(turn, Turn)]
+    ids = [token for token in prompt if not isinstance(token, Turn)]
+    if turns and ids:
+        raise BatchError("a prompt is turns or ids, not both")
+    reply = _Reply(session, params, cancel, is_continuation=not turns)
     with cancel.bound(session.ctx.abort_flag):
-        yield from reply.prefill(_turns_of(prompt))
+        yield from reply.prefill(turns or [Turn("prompt", tuple(ids), pinned=True)])
         yield from reply.stream()
         yield from reply.finish()
 
@@ -129,11 +133,11 @@ def generate(
 class _Reply:
     """One reply while it is made."""
 
-    def __init__(self, session: Session, params: GenerateParams, cancel: CancelFlag) -> None:
+    def __init__(self, session: Session, params: GenerateParams, cancel: CancelFlag, is_continuation: bool) -> None:
         self._session, self._params, self._cancel = session, params, cancel
         tokenizer = session.ctx.get_model().tokenizer
         self._eog = frozenset() if params.ignore_eog else tokenizer.eog_token_ids
-        self._detokenizer = tokenizer.detokenizer()
+        self._detokenizer = tokenizer.detokenizer(is_continuation=is_continuation)
         self._stop = StopStrings(params.stop)
         self._tokens: list[int] = []
         self._reason: FinishReason = "cancelled"
@@ -208,11 +212,3 @@ class _Reply:
             tok_s=self._n_decoded / gen_s if self._n_decoded and gen_s > 0 else 0.0,
         )
         yield Finished(self._reason, tuple(self._tokens), self._stop.found, stats)
-
-
-def _turns_of(prompt: Sequence[Turn] | Sequence[int]) -> Sequence[Turn]:
-    turns = [turn for turn in prompt if isinstance(turn, Turn)]
-    ids = [token for token in prompt if not isinstance(token, Turn)]
-    if turns and ids:
-        raise BatchError("a prompt is turns or ids, not both")
-    return turns or [Turn("prompt", tuple(ids), pinned=True)]

@@ -6,6 +6,7 @@ The blocks, in this order, inside the container of `engine.io`:
     TOKS  i32 tokens
     ...   the memory's own blocks (`engine.memory.kv_state`)
     SMPL  the sampler's state, may be empty
+    CHAT  whose turns the tokens are (`engine.session_file`), may be empty
 
 Everything is read, checked and staged before anything is replaced: bad data changes nothing. A memory may be saved
 from a `clone()` in another thread; rows go from its pages to the file without a copy in between.
@@ -29,6 +30,7 @@ from engine.types import I32Array
 _LENGTH = struct.Struct("<I")
 _INFO_MAX = 1 << 20
 _SAMPLER_MAX = 1 << 24
+_CHAT_MAX = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,12 @@ class SavedTokens:
     Attributes:
         tokens: i32[n], whatever was given when saving.
         sampler: the sampler's state, may be empty.
+        chat: the books of a session, may be empty.
     """
 
     tokens: I32Array
     sampler: bytes = b""
+    chat: bytes = b""
 
 
 def write_state(
@@ -70,6 +74,8 @@ def write_state(
     memory.save(writer, seq_id)
     sampler = b"" if beside is None else beside.sampler
     writer.block(b"SMPL", [sampler], len(sampler))
+    chat = b"" if beside is None else beside.chat
+    writer.block(b"CHAT", [chat], len(chat))
     writer.close()
 
 
@@ -90,12 +96,13 @@ def read_state(reader: BlockReader, info: StateInfo, memory: Memory, seq_id: int
     staged = memory.load(reader, seq_id)
     try:
         sampler = reader.whole(b"SMPL", _SAMPLER_MAX)
+        chat = reader.whole(b"CHAT", _CHAT_MAX)
         reader.close()
     except BaseException:
         staged.discard()
         raise
     staged.swap_in()
-    return SavedTokens(tokens, sampler)
+    return SavedTokens(tokens, sampler, chat)
 
 
 def _check_info(reader: BlockReader, info: StateInfo) -> None:

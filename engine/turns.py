@@ -39,10 +39,11 @@ class Span:
 
 def split_bos(turns: Sequence[Turn], bos_token_id: int | None) -> list[Turn]:
     """The turns, with a leading BOS as a pinned turn of its own: models answer badly once it has left."""
-    if not turns or turns[0].pinned or turns[0].tokens[:1] != (bos_token_id,):
+    i = next((i for i, turn in enumerate(turns) if turn.tokens), 0)
+    if not turns or turns[i].pinned or turns[i].tokens[:1] != (bos_token_id,):
         return list(turns)
-    first = turns[0]
-    return [Turn("", first.tokens[:1], pinned=True), Turn(first.key, first.tokens[1:]), *turns[1:]]
+    first = turns[i]
+    return [*turns[:i], Turn("", first.tokens[:1], pinned=True), Turn(first.key, first.tokens[1:]), *turns[i + 1 :]]
 
 
 def choose_leaving(spans: Sequence[Span], n_ctx: int, n_room: int, n_step: int) -> set[str]:
@@ -82,3 +83,13 @@ def ranges_of(spans: Sequence[Span], keys: Collection[str]) -> list[tuple[int, i
                 begin = ranges.pop()[0]
             ranges.append((begin, end))
     return ranges
+
+
+def cut_spans(spans: Sequence[Span], n_tokens: int) -> list[Span]:
+    """The spans of the first n_tokens tokens of the context."""
+    cut: list[Span] = []
+    for span in spans:
+        n = min(span.n_tokens, n_tokens)
+        cut.append(Span(span.key, n, span.pinned))
+        n_tokens -= n
+    return [span for span in cut if span.n_tokens]

@@ -8,7 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from engine.cli.options import (
-    Subparsers, add_context, add_model, add_sampling, at_least, generate_params, open_context, print_json,
+    Subparsers,
+    add_context,
+    add_model,
+    add_sampling,
+    at_least,
+    generate_params,
+    open_context,
+    print_json,
 )  # fmt: skip
 from engine.errors import ParamError
 from engine.generate import Finished, TextDelta, generate

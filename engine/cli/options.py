@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from engine.context.core import Context
 from engine.context.kinds import create_context
@@ -20,7 +20,7 @@ from engine.sampling import SamplerParams
 
 N_CTX_DEFAULT = 4096
 
-Subparsers = argparse._SubParsersAction  # type: ignore[type-arg]
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Number = TypeVar("Number", int, float)
 
 

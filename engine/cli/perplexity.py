@@ -60,12 +60,12 @@ def run(args: argparse.Namespace) -> int:
             raise ParamError(f"{args.file}: fewer than two tokens")
         every = np.concatenate(log_probs)
     perplexity = math.exp(-every.mean())
-    error = perplexity * every.std() / math.sqrt(len(every))
+    deviation = perplexity * every.std() / math.sqrt(len(every))
     if args.json:
         print_json(
-            {"model": args.model.name, "perplexity": perplexity, "error": error, "n_tokens": len(every)}
+            {"model": args.model.name, "perplexity": perplexity, "error": deviation, "n_tokens": len(every)}
             | {"n_windows": len(log_probs)}
         )
     else:
-        print(f"perplexity {perplexity:.4f} +- {error:.4f} over {len(every):,} tokens")
+        print(f"perplexity {perplexity:.4f} +- {deviation:.4f} over {len(every):,} tokens")
     return 0

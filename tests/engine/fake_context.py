@@ -85,7 +85,7 @@ class FakeContext:
         self._sizes = n_ctx, n_batch
         self._logits: F32Array | None = None
         self._tokenizer = SimpleNamespace(
-            bos_token_id=BOS, eog_token_ids=frozenset({EOG}), detokenizer=lambda: FakeDetokenizer()
+            bos_token_id=BOS, eog_token_ids=frozenset({EOG}), detokenizer=lambda is_continuation: FakeDetokenizer()
         )
 
     def n_ctx_per_seq(self) -> int:
@@ -95,7 +95,7 @@ class FakeContext:
         return self._sizes[1]
 
     def get_model(self) -> SimpleNamespace:
-        return SimpleNamespace(tokenizer=self._tokenizer)
+        return SimpleNamespace(tokenizer=self._tokenizer, hparams=SimpleNamespace(n_vocab=N_VOCAB))
 
     def get_kv_self(self) -> FakeMemory:
         return self.memory
