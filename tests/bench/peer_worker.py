@@ -17,12 +17,14 @@ import sys
 import time
 from typing import Any
 
-import llama_cpp as ll
+import llama_cpp as ll  # type: ignore[import-not-found, unused-ignore]
 
 
-@ll.llama_log_callback  # type: ignore[misc, unused-ignore]
-def _no_log(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
+def _drop(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
     """Keep stderr for crashes."""
+
+
+_no_log = ll.llama_log_callback(_drop)
 
 
 class Peer:
