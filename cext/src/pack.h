@@ -1,4 +1,4 @@
-// Reads a packed panel back, block by block: what the scalar kernels multiply and what rows are gathered from.
+// Reads a packed panel back, block by block: what the scalar kernels multiply.
 #pragma once
 #include <cstdint>
 
@@ -12,6 +12,9 @@ struct PanelBlock {                        // 32 columns of 16 rows
   float d[2][PANEL_ROWS_N];                // scale of columns 0..15 and of 16..31
   float m[2][PANEL_ROWS_N];                // what is added to each value; zeros where the type has no minima
 };
+
+// Bytes of one row of the matrix as it lies in a file.
+int64_t source_row_bytes(const PackedMatrix* m);
 
 // Block `block` of a PANEL_QUANT panel: value = d (q - zero) + m.
 void read_panel_block(const PackedMatrix* m, int64_t panel, int64_t block, PanelBlock* out);

@@ -1,6 +1,8 @@
 // Reads the file's blocks into whole numbers. Source: the formulas of the `gguf` package (gguf/quants.py).
 #include "pack_rows.h"
 
+#include <cstring>
+
 #include "blocks.h"
 #include "quant_types.h"
 
@@ -14,9 +16,24 @@ inline void read_nibbles(const uint8_t* qs, uint8_t* q) {  // value j: low nibbl
   }
 }
 
-inline void read_fifth_bits(const uint8_t* qh, uint8_t* q) {
-  const uint32_t bits = (uint32_t)qh[0] | (uint32_t)qh[1] << 8 | (uint32_t)qh[2] << 16 | (uint32_t)qh[3] << 24;
-  for (int j = 0; j < 32; ++j) q[j] = (uint8_t)(q[j] | (bits >> j & 1u) << 4);
+// Eight bits as eight bytes, each 16 where its bit is set.
+struct BitBytes {
+  uint8_t bytes[256][8];
+  constexpr BitBytes() : bytes() {
+    for (int value = 0; value < 256; ++value)
+      for (int j = 0; j < 8; ++j) bytes[value][j] = (uint8_t)((value >> j & 1) << 4);
+  }
+};
+constexpr BitBytes BITS;
+
+inline void read_fifth_bits(const uint8_t* qh, uint8_t* q) {  // bit j belongs to value j
+  for (int i = 0; i < 4; ++i, q += 8) {
+    uint64_t values, bits;
+    std::memcpy(&values, q, 8);
+    std::memcpy(&bits, BITS.bytes[qh[i]], 8);
+    values |= bits;
+    std::memcpy(q, &values, 8);
+  }
 }
 
 inline void read_nibble_runs(const uint8_t* qs, uint8_t* q) {  // per 64 values 32 bytes: low nibbles, then high nibbles
