@@ -18,6 +18,7 @@ from engine.errors import ParamError
 from engine.gguf.header import DEFAULT_ALIGNMENT, MAGIC, MAX_ALIGNMENT, MAX_DIMS, MAX_KEY_BYTES
 from engine.gguf.quants import tensor_bytes
 from engine.gguf.values import SCALAR_DTYPES, StringArray, ValueType
+from engine.io import atomic_write
 from engine.types import QuantType
 
 WriteValue = (
@@ -102,16 +103,8 @@ class GGUFWriter:
 
         Raises: OSError: as the system gives it.
         """
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                self._write_to(file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with atomic_write(self.path) as file:
+            self._write_to(file)
 
     def _write_to(self, file: BinaryIO) -> None:
         file.write(MAGIC + struct.pack("<IQQ", 3, len(self._tensors), len(self._values)))
