@@ -236,6 +236,20 @@ class SeqRuns:
         runs, j = _split(runs, p1)
         return SeqRuns(runs[i:j].copy(), self.frame)
 
+    def newest(self, n: int) -> SeqRuns:
+        """The last n cells, or all."""
+        runs = self.runs
+        behind = np.cumsum(runs["count"][::-1])
+        at = len(runs) - 1 - int(np.searchsorted(behind, n))
+        if n <= 0 or at < 0:
+            return self.copy() if n > 0 else SeqRuns()
+        runs = runs[at:].copy()
+        n_cut = int(behind[len(behind) - 1 - at]) - n
+        runs["first"][0] += n_cut
+        runs["count"][0] -= n_cut
+        runs["pos0"][0] += n_cut * runs["step"][0]
+        return SeqRuns(runs, self.frame)
+
     def with_range_of(self, other: SeqRuns, p0: int, p1: int) -> SeqRuns:
         """With the range made what it is in `other`, sharing its cells."""
         part = other.kept(p0, p1)

@@ -75,6 +75,10 @@ class KVCache(Memory):
         """Whether every layer has the cells that the next tokens of such a sequence would see."""
 
     @abstractmethod
+    def _settled(self, tables: Tables) -> Tables:
+        """Such tables without cells that are worth nothing, because others in front of them are gone."""
+
+    @abstractmethod
     def _trim(self, seq_ids: Sequence[int]) -> None:
         """Let go of cells that no token will see, beyond what is kept for going back."""
 
@@ -189,7 +193,7 @@ class KVCache(Memory):
         source, target = self.tables(self._seq(seq_id_src)), self.tables(self._seq(seq_id_dst))
         if seq_id_src == seq_id_dst or not source[0].kept(p0, p1).n_runs:
             return
-        joined = tuple(b.with_range_of(a, p0, p1) for a, b in zip(source, target, strict=True))
+        joined = self._settled(tuple(b.with_range_of(a, p0, p1) for a, b in zip(source, target, strict=True)))
         if not self._is_complete(joined):
             raise ParamError(f"positions {p0} to {p1} of sequence {seq_id_src} have left the window of some layers")
         self._shifted.add(seq_id_dst)
@@ -216,7 +220,8 @@ class KVCache(Memory):
         for s in self.seq_ids() if seq_id < 0 else (self._seq(seq_id),):
             if delta and p0 < p1:
                 rotates = self.spec.rope is not None
-                changed[s] = tuple(table.moved(p0, p1, delta, rotates) for table in self.tables(s))
+                moved = tuple(table.moved(p0, p1, delta, rotates) for table in self.tables(s))
+                changed[s] = self._settled(moved)
                 self._check_complete("seq_add", s, changed[s])
         self._shifted.update(changed)
         self._install(changed)
@@ -238,7 +243,8 @@ class KVCache(Memory):
         for s in self.seq_ids() if seq_id < 0 else (self._seq(seq_id),):
             if divisor > 1 and self.stores[0].table(s).kept(p0, p1).n_runs:
                 rotates = self.spec.rope is not None
-                changed[s] = tuple(table.divided(p0, p1, divisor, rotates) for table in self.tables(s))
+                divided = tuple(table.divided(p0, p1, divisor, rotates) for table in self.tables(s))
+                changed[s] = self._settled(divided)
                 self._check_complete("seq_div", s, changed[s])
         self._install(self._folded(changed))
 
@@ -340,8 +346,12 @@ class KVCache(Memory):
         self._tx = staged = KVStagedLoad(self)
         try:
             tables = load_stores(self.fingerprint, self.stores, reader, seq_id, self.params)
-            if not all(self._is_complete(of_seq) for of_seq in tables.values()):
-                raise reader.error("cells inside the window are missing")
+            for of_seq in tables.values():
+                settled = self._settled(of_seq)
+                if not self._is_complete(settled) or any(
+                    a.n_cells != b.n_cells for a, b in zip(of_seq, settled, strict=True)
+                ):
+                    raise reader.error("cells inside the window are missing")
         except BaseException:
             staged.discard()
             raise
@@ -440,5 +450,6 @@ class KVStagedLoad(StagedLoad):
 
 
 def _range(p0: int, p1: int) -> tuple[int, int]:
-    """A half-open range with the meaning of negative bounds resolved."""
-    return min(max(p0, 0), POS_END), POS_END if p1 < 0 else min(p1, POS_END)
+    """A half-open range with the meaning of negative bounds resolved; an inverted one is empty."""
+    p0 = min(max(p0, 0), POS_END)
+    return p0, POS_END if p1 < 0 else min(max(p1, p0), POS_END)

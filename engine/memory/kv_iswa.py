@@ -16,7 +16,6 @@ from engine.memory.cells import SeqRuns
 from engine.memory.kv import KVCache, Tables, make_stores
 from engine.memory.kv_store import KVStore
 from engine.memory.layout import PAGE_CELLS
-from engine.types import I32Array
 
 MARGIN_MIN = 256
 """Fewest cells kept behind the window, where the parameters do not say."""
@@ -54,7 +53,18 @@ class KVCacheISWA(KVCache):
         base, swa = tables
         start = self._window_start(base.pos_max() + 1)
         n = max(base.kept(max(start, 0), base.pos_max() + 1).n_cells, min(self._n_window, base.n_cells))
-        return base.frame == swa.frame and np.array_equal(_newest(base, n), _newest(swa, n))
+        return base.frame == swa.frame and np.array_equal(base.newest(n).cells().pos, swa.newest(n).cells().pos)
+
+    def _settled(self, tables: Tables) -> Tables:
+        """The window's cells cut to the newest ones that follow each other without a gap, so that the oldest position
+        says what there is.
+        """
+        base, swa = tables
+        wanted, there = base.cells().pos[::-1], swa.cells().pos[::-1]
+        n = min(len(wanted), len(there))
+        differ = np.flatnonzero(wanted[:n] != there[:n])
+        n_good = int(differ[0]) if len(differ) else n
+        return (base, swa.newest(n_good)) if n_good < swa.n_cells else tables
 
     def seq_pos_reentry(self, seq_id: int) -> int:
         """The oldest position p, other than 0, for which removing [p, end) works; 0 where all cells are there."""
@@ -84,17 +94,8 @@ class KVCacheISWA(KVCache):
             keep_from = self._window_start(table.pos_max() + 1) - margin
             if keep_from - table.pos_min() < PAGE_CELLS:
                 continue
-            by_order = _newest(table, self._n_window + margin)
-            keep_from = min(keep_from, int(by_order[0]))
+            keep_from = min(keep_from, table.newest(self._n_window + margin).pos_min())
             if keep_from - table.pos_min() >= PAGE_CELLS:
                 trimmed[seq_id] = table.removed(0, keep_from)
         if trimmed:
             store.install(trimmed)
-
-
-def _newest(table: SeqRuns, n: int) -> I32Array:
-    """Positions of the newest n cells, or of all."""
-    runs = table.runs
-    behind = np.cumsum(runs["count"][::-1])
-    n_runs = int(np.searchsorted(behind, n)) + 1
-    return SeqRuns(runs[-n_runs:]).cells().pos[-n:] if n > 0 and len(runs) else np.zeros(0, np.int32)

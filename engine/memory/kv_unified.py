@@ -20,6 +20,9 @@ class KVCacheUnified(KVCache):
     def _is_complete(self, tables: Tables) -> bool:
         return True
 
+    def _settled(self, tables: Tables) -> Tables:
+        return tables
+
     def _trim(self, seq_ids: Sequence[int]) -> None:
         return None
 

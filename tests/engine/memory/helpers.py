@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from engine.memory import (
     SwaKind,
     create_memory,
 )
+from engine.memory.base import U64Array
 from engine.memory.kv_store import KVStore
 from engine.memory.layout import row_bytes
 from engine.types import F32Array, I32Array, QuantType
@@ -31,9 +33,7 @@ ROPE = NumpyRopeShift(
 N_SWA = 20
 
 
-def make_cache(
-    kind: str, layers: tuple[LayerKV, ...] = LAYERS, rope: NumpyRopeShift = ROPE, **params: object
-) -> KVCache:
+def make_cache(kind: str, layers: tuple[LayerKV, ...] = LAYERS, rope: NumpyRopeShift = ROPE, **params: Any) -> KVCache:
     """A small cache: "kv", or "iswa" with layers 2 and 3 in the window, or "chunked"."""
     window = kind in ("iswa", "chunked")
     spec = MemorySpec(
@@ -45,10 +45,10 @@ def make_cache(
         n_swa=N_SWA if window else 0,
         swa_kind={"kv": SwaKind.NONE, "iswa": SwaKind.STANDARD, "chunked": SwaKind.CHUNKED}[kind],
     )
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         "n_ctx": 4096, "n_seq_max": 4, "type_k": QuantType.F32, "type_v": QuantType.F32, "swa_margin": 30,
     }  # fmt: skip
-    return create_memory(spec, MemoryParams(**{**settings, **params}))  # type: ignore[arg-type]
+    return create_memory(spec, MemoryParams(**{**settings, **params}))
 
 
 def ubatch(pos: Sequence[int] | I32Array, seq_ids: tuple[int, ...] = (0,)) -> UBatch:
@@ -93,7 +93,7 @@ def _encode(quant: QuantType, values: F32Array, out: np.ndarray[tuple[int], np.d
     encode_rows(quant, by_head, out)
 
 
-def write(layout: KVLayout, pages: object, cells: I32Array, contents: Sequence[int], rope_pos: I32Array,
+def write(layout: KVLayout, pages: U64Array, cells: I32Array, contents: Sequence[int], rope_pos: I32Array,
           rope: NumpyRopeShift = ROPE) -> None:  # fmt: skip
     """Do what the kernels do: K rotated for rope_pos, and V, into each token's cell."""
     n = len(contents)
@@ -103,7 +103,7 @@ def write(layout: KVLayout, pages: object, cells: I32Array, contents: Sequence[i
         v1 = v0 + layer.n_head_kv * n * row_bytes(layout.type_v, layer.d_v)
         _encode(layout.type_k, true_k(layer, contents, rope_pos, rope), data[k0:v0])
         _encode(layout.type_v, true_v(layer, contents), data[v0:v1])
-    scatter_cells(layout.row_bytes, data, pages, cells)  # type: ignore[arg-type]
+    scatter_cells(layout.row_bytes, data, pages, cells)
 
 
 def read(store: KVStore, seq_id: int) -> tuple[I32Array, dict[int, tuple[F32Array, F32Array]]]:

@@ -229,6 +229,9 @@ class ChunkedMachine(CacheMachine):
 def test_random_operations(machine: type[CacheMachine]) -> None:
     case = machine.TestCase
     case.settings = settings(
-        max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=15,
+        stateful_step_count=30,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
     case().runTest()
