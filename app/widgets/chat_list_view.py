@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from enum import Enum, auto
 
@@ -49,16 +50,16 @@ class Day(Enum):
     OLDER = auto()
 
 
-def day_of(used_at: float, today: date) -> Day:
+def day_starts(today: date) -> tuple[tuple[float, Day], ...]:
+    """Return when each group but the last begins, in seconds since the epoch, newest first."""
+    ages = ((0, Day.TODAY), (1, Day.YESTERDAY), (6, Day.WEEK), (29, Day.MONTH))
+    midnight = datetime.combine(today, datetime.min.time())
+    return tuple(((midnight - timedelta(days=age)).timestamp(), day) for age, day in ages)
+
+
+def day_of(used_at: float, starts: tuple[tuple[float, Day], ...]) -> Day:
     """Return the group of a chat that was used at a time, in seconds since the epoch."""
-    day = datetime.fromtimestamp(used_at).date()
-    if day >= today:
-        return Day.TODAY
-    if day == today - timedelta(days=1):
-        return Day.YESTERDAY
-    if day > today - timedelta(days=7):
-        return Day.WEEK
-    return Day.MONTH if day > today - timedelta(days=30) else Day.OLDER
+    return next((day for start, day in starts if used_at >= start), Day.OLDER)
 
 
 class ChatFilter(QSortFilterProxyModel):
@@ -66,21 +67,38 @@ class ChatFilter(QSortFilterProxyModel):
 
     def __init__(self, chats: ChatListModel, parent: QObject) -> None:
         super().__init__(parent)
-        self.setSourceModel(chats)
+        self._chats = chats
+        self._headings: list[Day | None] | None = None
         self.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
+        # Before the source is set, so that views which listen too find the headings forgotten already.
+        self.modelReset.connect(self._forget_headings)
+        self.rowsInserted.connect(self._forget_headings)
+        self.rowsRemoved.connect(self._forget_headings)
+        self.rowsMoved.connect(self._forget_headings)
+        self.layoutChanged.connect(self._forget_headings)
+        self.dataChanged.connect(self._forget_headings)
+        self.setSourceModel(chats)
 
     def flags(self, index: _Index) -> Qt.ItemFlag:
         """Return what can be done with a row."""
-        return super().flags(index) | Qt.ItemFlag.ItemIsEditable
+        flags = super().flags(index)
+        return flags | Qt.ItemFlag.ItemIsEditable if index.isValid() else flags
 
-    def begins_day(self, index: _Index) -> Day | None:
+    def heading(self, row: int) -> Day | None:
         """Return the group that a row is the first of, None where it is not the first."""
-        today = date.today()
-        day = day_of(float(index.data(ChatListModel.UsedAtRole)), today)
-        if index.row() == 0:
-            return day
-        before = self.index(index.row() - 1, 0)
-        return day if day_of(float(before.data(ChatListModel.UsedAtRole)), today) != day else None
+        if self._headings is None:
+            starts = day_starts(date.today())
+            days = [day_of(used_at, starts) for used_at in self._times()]
+            self._headings = [day if i == 0 or day != days[i - 1] else None for i, day in enumerate(days)]
+        return self._headings[row] if row < len(self._headings) else None
+
+    def _times(self) -> Iterable[float]:
+        if not self.filterRegularExpression().pattern():
+            return (chat.used_at for chat in self._chats.rows())
+        return (float(self.index(i, 0).data(ChatListModel.UsedAtRole)) for i in range(self.rowCount()))
+
+    def _forget_headings(self) -> None:
+        self._headings = None
 
 
 class ChatDelegate(QStyledItemDelegate):
@@ -92,14 +110,14 @@ class ChatDelegate(QStyledItemDelegate):
 
     renamed = Signal(int, str)
 
-    def __init__(self, theme: Theme, parent: ChatListView) -> None:
+    def __init__(self, theme: Theme, chats: ChatFilter, parent: ChatListView) -> None:
         super().__init__(parent)
         self._theme = theme
+        self._chats = chats
 
     def day_height(self, index: _Index) -> int:
         """Return the height of the heading above a row, 0 where it has none."""
-        model = index.model()
-        return self._theme.scaled(_DAY_PX) if isinstance(model, ChatFilter) and model.begins_day(index) else 0
+        return self._theme.scaled(_DAY_PX) if self._chats.heading(index.row()) else 0
 
     def more_rect(self, rect: QRect) -> QRect:
         """Return where a row's button for its menu is; `rect` is the row without its heading."""
@@ -151,8 +169,7 @@ class ChatDelegate(QStyledItemDelegate):
         return view
 
     def _paint_day(self, painter: QPainter, rect: QRect, index: _Index) -> None:
-        model = index.model()
-        day = model.begins_day(index) if isinstance(model, ChatFilter) else None
+        day = self._chats.heading(index.row())
         if day is None:
             return
         names = {
@@ -240,17 +257,19 @@ class ChatListView(QListView):
         self.setObjectName("chat_list_view")
         self.setAccessibleName(self.tr("Chats"))
         self._filter = ChatFilter(chats, self)
-        self._delegate = ChatDelegate(theme, self)
+        self._delegate = ChatDelegate(theme, self._filter, self)
         self.setModel(self._filter)
         self.setItemDelegate(self._delegate)
         self.setMouseTracking(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
+        self.setLayoutMode(QListView.LayoutMode.Batched)
         self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)
         self._open_id = -1
         self._menu_id = -1
         theme.changed.connect(self._on_theme_changed)
-        self._delegate.renamed.connect(self.rename_requested)
+        # Queued: the list changes by it, which must wait until Qt has closed the editor.
+        self._delegate.renamed.connect(self.rename_requested, Qt.ConnectionType.QueuedConnection)
         self._filter.modelReset.connect(self._on_model_changed)
         self._filter.rowsInserted.connect(self._on_model_changed)
         self._filter.rowsMoved.connect(self._on_model_changed)
@@ -302,8 +321,11 @@ class ChatListView(QListView):
             self.chat_chosen.emit(int(index.data(ChatListModel.ChatIdRole)))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Open the current chat with Enter."""
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentIndex().isValid():
+        """Open the current chat with Enter; the Enter that ends renaming comes here too."""
+        is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        if self.state() == QListView.State.EditingState:
+            return
+        if is_enter and self.currentIndex().isValid():
             self.chat_chosen.emit(int(self.currentIndex().data(ChatListModel.ChatIdRole)))
         else:
             super().keyPressEvent(event)

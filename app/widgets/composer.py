@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from PySide6.QtCore import QEvent, QMimeData, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
@@ -21,6 +23,7 @@ from app.theme import GRID, Theme
 from app.widgets.context_meter import ContextMeter
 
 _MAX_PASTE_CHARS = 2_000_000
+_UNBROKEN_CHARS = 10_000
 BUSY = (Phase.PREFILL, Phase.GENERATING, Phase.STOPPING)
 
 
@@ -42,7 +45,7 @@ class ComposerEdit(QPlainTextEdit):
         self.setObjectName("composer_edit")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setTabChangesFocus(True)
-        self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        self.choose_wrapping("")
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.document().setDocumentMargin(0)
         self._preedit = ""
@@ -79,7 +82,15 @@ class ComposerEdit(QPlainTextEdit):
     def insertFromMimeData(self, source: QMimeData) -> None:
         """Take pasted text without its formatting, and not more of it than can be shown."""
         if source.hasText():
-            self.insertPlainText(source.text()[:_MAX_PASTE_CHARS])
+            text = source.text()[:_MAX_PASTE_CHARS]
+            self.choose_wrapping(text)
+            self.insertPlainText(text)
+
+    def choose_wrapping(self, text: str) -> None:
+        """Wrap lines, unless text that comes in is so long without a space that wrapping it would take minutes."""
+        is_unbroken = len(text) > _UNBROKEN_CHARS and re.search(rf"\S{{{_UNBROKEN_CHARS}}}", text) is not None
+        modes = QTextOption.WrapMode
+        self.setWordWrapMode(modes.NoWrap if is_unbroken else modes.WrapAtWordBoundaryOrAnywhere)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         """Say that the box has the focus."""
@@ -204,6 +215,7 @@ class Composer(QFrame):
     def set_text(self, text: str) -> None:
         """Put a draft into the box, the cursor at its end."""
         if text != self.text:
+            self._edit.choose_wrapping(text)
             self._edit.setPlainText(text)
             self._edit.moveCursor(self._edit.textCursor().MoveOperation.End)
 

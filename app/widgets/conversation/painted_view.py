@@ -106,12 +106,16 @@ class PaintedConversation(QAbstractScrollArea):
             self._frame_timer.start()
 
     def _on_frame_due(self) -> None:
+        self._take_in()
+        self._settle()
+
+    def _take_in(self) -> None:
+        """Lay out what has changed since the last frame."""
         items = self._conversation.items()
         for i in self._grown:
             self._layout.change(items, i)
         self._grown.clear()
         self._layout.move_border()
-        self._settle()
 
     def _on_theme_changed(self) -> None:
         self._position.hold_line()

@@ -76,6 +76,7 @@ class ConversationView(PaintedConversation):
 
     def copy_last_code(self) -> bool:
         """Copy the last code of the last reply; False where there is none."""
+        self._take_in()
         i = self._last_reply()
         code = last_code(self._layout.message(i)) if i >= 0 else None
         if code is not None:
@@ -84,6 +85,7 @@ class ConversationView(PaintedConversation):
 
     def select_all(self) -> None:
         """Mark the whole conversation."""
+        self._take_in()
         self._pointer.select_all()
         self.viewport().update()
 
