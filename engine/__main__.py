@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from engine.cli import bench, chat, embed, generate, info, perplexity, tokenize
 from engine.errors import EngineError
@@ -18,9 +19,17 @@ INTERRUPTED = 130
 """Exit status of a program that Ctrl+C ended. Source: the shells' 128 + SIGINT."""
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with status 2."""
+        self.exit(2, f"{self.prog}: {message} (--help says more)\n")
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
-    parser = argparse.ArgumentParser(prog="causerie-cli", description="Run a language model from a GGUF file.")
+    parser = Parser(prog="causerie-cli", description="Run a language model from a GGUF file.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(commands).set_defaults(run=command.run)

@@ -1,0 +1,169 @@
+"""The command line: what each subcommand prints, and how it fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.__main__ import main
+from tests.engine.oracle_cases import DATA
+from tests.models import ROOT, SMOLLM2, real_model
+
+TINY = str(DATA / "llama" / "model.gguf")
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    """The one object on stdout."""
+    assert main([*argv, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    values: dict[str, Any] = json.loads(out)
+    return values
+
+
+def test_generate(capsys: pytest.CaptureFixture[str]) -> None:
+    values = run_json(capsys, "generate", TINY, "-p", "some text", "-n", "7", "--temp", "0")
+    assert values["finish_reason"] in ("length", "stop")
+    assert len(values["tokens"]) == values["stats"]["n_generated"] <= 7
+    assert main(["generate", TINY, "-p", "some text", "-n", "7", "--temp", "0"]) == 0
+    assert capsys.readouterr().out == values["text"] + "\n"
+
+
+def test_generate_repeats_with_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [run_json(capsys, "generate", TINY, "-p", "x", "-n", "9", "--temp", "2", "--seed", s) for s in "112"]
+    assert runs[0]["tokens"] == runs[1]["tokens"] != runs[2]["tokens"]
+
+
+def test_generate_from_a_file_and_from_stdin(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prompt.txt").write_text("some text", encoding="utf-8")
+    from_file = run_json(capsys, "generate", TINY, "-f", str(tmp_path / "prompt.txt"), "-n", "3", "--temp", "0")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("some text"))
+    from_stdin = run_json(capsys, "generate", TINY, "-f", "-", "-n", "3", "--temp", "0")
+    assert from_file["tokens"] == from_stdin["tokens"]
+    (tmp_path / "prompt.txt").write_bytes(b"\xff\xfe\xfd")
+    assert main(["generate", TINY, "-f", str(tmp_path / "prompt.txt")]) == 1
+    assert "UTF-8" in capsys.readouterr().err
+
+
+def test_bench_has_exactly_these_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    values = run_json(capsys, "bench", TINY, "-p", "20", "-n", "4", "-r", "2", "-t", "2")
+    assert list(values) == ["model", "isa", "n_threads", "load_s", "pp", "tg", "rss_mb"]
+    assert len(values["pp"]) == len(values["tg"]) == 2
+    assert values["n_threads"] == 2
+    assert values["rss_mb"] > 1
+
+
+def test_info(capsys: pytest.CaptureFixture[str]) -> None:
+    values = run_json(capsys, "info", TINY)
+    assert values["arch"] == "llama"
+    assert sum(values["types"].values()) < values["size_bytes"]
+    assert main(["info", TINY]) == 0
+    assert "n_layer" in capsys.readouterr().out
+
+
+def test_tokenize(capsys: pytest.CaptureFixture[str]) -> None:
+    values = run_json(capsys, "tokenize", TINY, "hello world", "--no-special")
+    assert "".join(values["pieces"]).strip() == "hello world"
+    assert len(values["tokens"]) == len(values["pieces"])
+
+
+def test_perplexity(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a text of some length " * 20, encoding="utf-8")
+    one = run_json(capsys, "perplexity", TINY, str(text), "--window", "100")
+    assert one["n_windows"] > 1
+    assert one["perplexity"] > 1
+    text.write_text("", encoding="utf-8")
+    assert main(["perplexity", TINY, str(text)]) == 1
+
+
+def test_chat_reads_lines_from_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n\nand again\n/quit\nnever read\n"))
+    assert main(["chat", TINY, "-n", "4", "--temp", "0"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") >= 2
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["info", "/nonexistent.gguf"],
+        ["generate", TINY, "-p", "x", "--temp", "-1"],
+        ["generate", TINY, "-p", "x", "--stop", ""],
+        ["generate", TINY, "-p", "x" * 5000, "-c", "32"],
+        ["generate", __file__, "-p", "x"],
+        ["embed", TINY, "x"],
+        ["perplexity", TINY, "/nonexistent.txt"],
+    ],
+)
+def test_errors_are_one_line_and_status_1(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("causerie-cli: ")
+
+
+@pytest.mark.parametrize("argv", [[], ["nonsense"], ["generate", TINY], ["bench", TINY, "-p", "0"], ["info"]])
+def test_wrong_usage_is_one_line_and_status_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = [sys.executable, "-m", "engine", "info", TINY]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    os.close(write_end)
+    assert done.stderr == ""
+    assert done.returncode == 1
+
+
+def start_chat() -> subprocess.Popen[str]:
+    command = [sys.executable, "-u", "-m", "engine", "chat", str(real_model(SMOLLM2)), "--temp", "0"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
+def test_an_interrupt_stops_the_reply_also_in_a_long_prompt() -> None:
+    with start_chat() as chat:
+        assert chat.stdin is not None
+        print("Count. " * 1500, file=chat.stdin, flush=True)
+        time.sleep(1.5)
+        began = time.perf_counter()
+        chat.send_signal(signal.SIGINT)
+        print("/quit", file=chat.stdin, flush=True)
+        assert chat.wait(20) == 0
+        assert time.perf_counter() - began < 1.0
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
+def test_a_second_interrupt_ends_the_program() -> None:
+    with start_chat() as chat:
+        assert chat.stdin is not None
+        assert chat.stdout is not None
+        print("Tell me a long story.", file=chat.stdin, flush=True)
+        assert chat.stdout.read(1)
+        chat.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        chat.send_signal(signal.SIGINT)
+        assert chat.wait(20) == 130
