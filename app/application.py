@@ -1,0 +1,159 @@
+"""Builds the parts of the program and connects them; the only place that knows them all."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QCoreApplication, QObject, Qt
+from PySide6.QtWidgets import QApplication
+
+from app.bridge.catalogue_client import CatalogueClient
+from app.bridge.client import EngineClient, local_engine
+from app.bridge.places import default_model
+from app.bridge.port import ChatEngine
+from app.models import ChatController
+from app.quit_signals import QuitSignals
+from app.settings import Settings
+from app.single_instance import SingleInstance
+from app.storage.client import StorageClient
+from app.storage.sessions import FOLDER_NAME
+from app.theme import Theme, ThemeMode
+from app.windows.main_window import MainWindow
+
+ENGINE_QUIT_MS = 3500
+STORAGE_QUIT_MS = 1000
+CATALOGUE_QUIT_MS = 500
+"""The three together are the bound on closing."""
+
+LOG_BYTES = 1_000_000
+
+log = logging.getLogger(__name__)
+
+
+class Application(QObject):
+    """The program on one data folder, from the first window to the last thread.
+
+    Attributes:
+        settings, controller, window: for tests and for who drives the program.
+
+    Thread: GUI thread.
+    """
+
+    def __init__(
+        self,
+        app: QApplication,
+        folder: Path,
+        make_engine: Callable[[], ChatEngine] = local_engine,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self.settings = Settings(folder / "settings.ini", self)
+        self._storage = StorageClient(folder, self)
+        self._engine = EngineClient(folder / FOLDER_NAME, make_engine, self)
+        self._catalogue = CatalogueClient(parent=self)
+        self.controller = ChatController(self._engine, self._storage, self.settings, self)
+        self._theme = Theme(app, ThemeMode(self.settings.theme), self.settings.zoom / 100, self)
+        self.window = MainWindow(self.controller, self.settings, self._theme)
+        self._connect()
+
+    def start(self, model: str = "") -> None:
+        """Show the window and start the threads; the model loads after the first frame.
+
+        Args:
+            model: path of the model to load; "" for the one used last or the default one.
+        """
+        self.window.show()
+        self._storage.start()
+        self._engine.start()
+        path = model or default_model(self.settings.last_model)
+        if path:
+            self.controller.load_model(str(path))
+
+    def shutdown(self) -> bool:
+        """Stop what runs, save what is in memory and end the threads, within five seconds.
+
+        Returns: whether all threads ended; text is safe in any case.
+        """
+        self.controller.close()
+        # Storage last: what the engine still tells waits in its queue by then.
+        is_over = self._engine.shutdown(ENGINE_QUIT_MS)
+        is_over &= self._catalogue.shutdown(CATALOGUE_QUIT_MS)
+        return self._storage.shutdown(STORAGE_QUIT_MS) and is_over
+
+    def show_window(self) -> None:
+        """Bring the window to the front."""
+        self.window.setWindowState(self.window.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.window.show()
+        self.window.raise_()
+        self.window.activateWindow()
+
+    def _connect(self) -> None:
+        queued = Qt.ConnectionType.QueuedConnection
+        # Streamed text goes to storage directly: it is safe however busy the window is.
+        self._engine.worker.happened.connect(self._storage.worker.on_engine_event, queued)
+        self._engine.happened.connect(self.controller.on_engine_event)
+        self._storage.happened.connect(self.controller.on_store_event)
+        self._catalogue.found.connect(self.controller.on_models_found)
+        self.controller.catalogue.refresh_requested.connect(self._on_refresh_requested)
+
+    def _on_refresh_requested(self) -> None:
+        self._catalogue.scan(self.settings.model_folders)
+
+
+def run(folder: Path, model: str) -> int:
+    """Run the program on a data folder until its window is closed.
+
+    Args:
+        folder: where chats, sessions and settings are kept; it is made where it is not there.
+        model: path of the model to load, "" for the one used last.
+
+    Returns: the exit status.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = _start_log(folder)
+    except OSError as error:
+        print(f"causerie: the data folder cannot be used: {error}", file=sys.stderr)
+        return 1
+    app = QApplication(sys.argv[:1])
+    QCoreApplication.setApplicationName("causerie")
+    QApplication.setApplicationDisplayName("Causerie")
+    QApplication.setDesktopFileName("causerie")
+    instance = SingleInstance(folder)
+    if not instance.acquire():
+        if instance.ask_first_to_show():
+            print("causerie: it is running already; its window was brought to the front.", file=sys.stderr)
+            return 0
+        print(f"causerie: another process uses {folder}; close it first.", file=sys.stderr)
+        return 1
+    signals = QuitSignals()
+    program = Application(app, folder)
+    instance.show_requested.connect(program.show_window)
+    signals.quit_requested.connect(program.window.close)
+    program.start(model)
+    status = app.exec()
+    program.window.hide()
+    is_over = program.shutdown()
+    signals.close()
+    instance.release()
+    logging.getLogger().removeHandler(handler)
+    handler.close()
+    if not is_over:
+        # A thread that hangs is never terminated, and Qt would abort at its destruction: text and files are whole.
+        os._exit(status)
+    return status
+
+
+def _start_log(folder: Path) -> logging.Handler:
+    handler = logging.handlers.RotatingFileHandler(
+        folder / "causerie.log", maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.INFO)
+    return handler
