@@ -5,7 +5,7 @@ Imported in the engine thread only, since it reads the engine's modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from engine.generate import Finished, GenerateParams, GenerateStats, TextDelta, 
 from engine.prompt import Message, PromptBuilder
 from engine.sampling import SamplerParams
 from engine.session import PrefillProgress, Session, TurnsLeft
+from engine.turns import Turn
 
 
 class LocalEngine:
@@ -42,15 +43,12 @@ class LocalEngine:
 
 
 class LocalModel:
-    """A loaded model.
-
-    Attributes:
-        prompts: makes turns of messages.
-    """
+    """A loaded model."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.prompts = PromptBuilder(model.chat_template, model.tokenizer)
+        model.chat_template.check()
+        self._prompts = PromptBuilder(model.chat_template, model.tokenizer)
 
     @cached_property
     def info(self) -> ModelInfo:
@@ -71,16 +69,23 @@ class LocalModel:
         ctx = create_context(self._model, ContextParams(n_ctx=n_ctx, n_threads=self._model.n_threads))
         return LocalSession(self, Session(ctx))
 
+    def turns(self, messages: Sequence[PromptMessage], reply_id: int) -> list[Turn]:
+        """Return the turns of a conversation; a turn's key is its message's id. Raises: ChatTemplateError."""
+        return self._prompts.turns([self._message(message) for message in messages], str(reply_id))
+
     def close(self) -> None:
         """Let go of the weights."""
         self._model.close()
 
+    def _message(self, message: PromptMessage) -> Message:
+        tokens: tuple[int, ...] = ()
+        if message.model_fp == self._model.fingerprint:
+            tokens = tuple(np.frombuffer(message.token_ids, dtype="<i4").tolist())
+        return Message(str(message.message_id), message.role, message.text, tokens, message.is_pinned)
+
 
 class LocalSession:
-    """The memory of one chat, in a context of its own.
-
-    A turn's key is its message's id.
-    """
+    """The memory of one chat, in a context of its own."""
 
     def __init__(self, model: LocalModel, session: Session) -> None:
         self._model = model
@@ -106,8 +111,7 @@ class LocalSession:
         if self._session.n_used == 0:
             # Without its saved memory the chat goes on from the turns it had, as it was shown.
             self._session.out_keys = {str(message_id) for message_id in request.out_ids}
-        messages = [self._message(message) for message in request.messages]
-        turns = self._model.prompts.turns(messages, str(request.reply_id))
+        turns = self._model.turns(request.messages, request.reply_id)
         sampling = request.sampling
         sampler = SamplerParams(
             temperature=sampling.temperature,
@@ -147,12 +151,6 @@ class LocalSession:
     def close(self) -> None:
         """Let go of the memory."""
         self._session.ctx.close()
-
-    def _message(self, message: PromptMessage) -> Message:
-        tokens: tuple[int, ...] = ()
-        if message.model_fp == self._model.info.fingerprint:
-            tokens = tuple(np.frombuffer(message.token_ids, dtype="<i4").tolist())
-        return Message(str(message.message_id), message.role, message.text, tokens, message.is_pinned)
 
 
 def _stats(stats: GenerateStats) -> ReplyStats:

@@ -130,8 +130,15 @@ class Generate:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveChat:
+    """Write a chat's memory to its file where it has changed."""
+
+    chat_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetChat:
-    """Let go of a chat's context; its session file stays."""
+    """Save a chat's memory and let go of it."""
 
     chat_id: int
 
@@ -141,7 +148,7 @@ class CloseEngine:
     """Save what is in memory, let go of everything and end the thread."""
 
 
-EngineRequest = LoadModel | Generate | ForgetChat | CloseEngine
+EngineRequest = LoadModel | Generate | SaveChat | ForgetChat | CloseEngine
 
 
 @dataclass(frozen=True, slots=True)

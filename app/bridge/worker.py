@@ -24,6 +24,7 @@ from app.bridge.messages import (
     PrefillProgress,
     ReplyFinished,
     ReplyStarted,
+    SaveChat,
     TextChunk,
     UserError,
 )
@@ -77,6 +78,9 @@ class EngineWorker(QObject):
                 self._load(request, cancel)
             case Generate():
                 self._generate(request, cancel)
+            case SaveChat():
+                if self._pool is not None:
+                    self._pool.save(request.chat_id)
             case ForgetChat():
                 if self._pool is not None:
                     self._pool.drop(request.chat_id)
@@ -142,8 +146,7 @@ class EngineWorker(QObject):
         self._save_wanted.emit(request.chat_id)
 
     def _on_save_wanted(self, chat_id: int) -> None:
-        if self._pool is not None:
-            self._pool.save(chat_id)
+        self.on_request(SaveChat(chat_id), JobCancel())
 
     def _close_model(self) -> None:
         if self._pool is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.chat import marks
 from engine.chat.marks import Message
@@ -43,14 +43,17 @@ class Turns:
         messages: those that each message adds; of messages that the template does not simply put one behind the other,
             all but the last add none, and the last adds all of theirs.
         generation: those that make the model reply.
+        opening: those that the template puts in front by itself: a start token, a system prompt of its own. Where the
+            first message is a system prompt they belong to it.
     """
 
     messages: tuple[tuple[int, ...], ...]
     generation: tuple[int, ...]
+    opening: tuple[int, ...] = ()
 
     def tokens(self) -> list[int]:
         """All of them, in order."""
-        return [token for turn in (*self.messages, self.generation) for token in turn]
+        return [token for turn in (self.opening, *self.messages, self.generation) for token in turn]
 
 
 class PrefixCache:
@@ -85,7 +88,8 @@ class PrefixCache:
 @dataclass(frozen=True, slots=True)
 class _Rendered:
     marked: str  # the whole prompt
-    ends: list[int | None]  # where each message ends in the prompt without marks; None: not at one place
+    begin: int  # where the first message begins in the prompt without marks
+    ends: list[int | None]  # where each message ends there; None: not at one place
 
 
 def _render(
@@ -99,17 +103,70 @@ def _render(
     spanned = render(marks.spanned(safe), add_generation_prompt)
     if marks.without_marks(spanned) == text:
         marked = spanned
+    spans = marks.find_spans(marked)
+    if [index for _, _, index in spans] != list(range(len(safe))):
+        return _Rendered(marked, 0, _ends_by_prefix(render, cache, safe, text, add_generation_prompt))
+    heads = _heads(render, cache)
+    ends = _ends_by_spans(heads, safe, text, spans)
+    if ends is None:
+        ends = _ends_by_prefix(render, cache, safe, text, add_generation_prompt)
+    elif not add_generation_prompt:
+        ends[-1] = len(text)
+    else:
+        whole = marks.without_marks(render(safe, False))
+        ends[-1] = len(whole) if text.startswith(whole) else None
+    head = heads.get(str(safe[0].get("role")), "")
+    begin = spans[0][0] - len(head) if head and text[: spans[0][0]].endswith(head) else 0
+    return _Rendered(marked, begin, ends)
+
+
+def _ends_by_spans(
+    heads: Mapping[str, str], messages: Sequence[Message], text: str, spans: Sequence[tuple[int, int, int]]
+) -> list[int | None] | None:
+    """Where each message but the last ends: the next one's head begins there. None where a head is not known."""
+    ends: list[int | None] = []
+    for message, (begin, _, _), (_, end, _) in zip(messages[1:], spans[1:], spans, strict=False):
+        head = heads.get(str(message.get("role")), "")
+        if not head or not text[end:begin].endswith(head):
+            return None
+        ends.append(begin - len(head))
+    return [*ends, None]
+
+
+def _ends_by_prefix(
+    render: Render, cache: PrefixCache, messages: Sequence[Message], text: str, add_generation_prompt: bool
+) -> list[int | None]:
+    """Where each message ends: where the prompt of the beginning up to it ends. One rendering for each."""
     ends: list[int | None] = []
     chain = ""
-    for n, message in enumerate(safe, 1):
+    for n, message in enumerate(messages, 1):
         chain = f"{hash((chain, json.dumps(message, sort_keys=True, default=str))):x}"
-        prefix = cache.get(chain, lambda n=n: marks.without_marks(render(safe[:n], False)))  # type: ignore[misc]
+        prefix = cache.get(chain, lambda n=n: marks.without_marks(render(messages[:n], False)))  # type: ignore[misc]
         start = next((end for end in reversed(ends) if end is not None), 0)
         is_prefix = prefix is not None and len(prefix) >= start and text.startswith(prefix)
         ends.append(len(prefix) if is_prefix and prefix is not None else None)
     if ends and not add_generation_prompt:
         ends[-1] = len(text)
-    return _Rendered(marked, ends)
+    return ends
+
+
+def _heads(render: Render, cache: PrefixCache) -> dict[str, str]:
+    """What the template puts in front of a later message's text, by role; roles of which that is not known are absent."""
+    probe: list[Message] = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
+
+    def heads() -> str:
+        marked = render(marks.spanned(probe), False)
+        spans, text = marks.find_spans(marked), marks.without_marks(marked)
+        ends = _ends_by_prefix(render, cache, probe, text, False)
+        found = {}
+        for message, end, (begin, _, _) in zip(probe[1:], ends, spans[1:], strict=False):
+            if end is not None:
+                found[str(message["role"])] = text[end:begin]
+        return json.dumps(found)
+
+    known = cache.get("heads", heads)
+    found: dict[str, str] = json.loads(known) if known else {}
+    return found
 
 
 def make_turns(
@@ -133,9 +190,13 @@ def make_turns(
     """
     rendered = _render(render, cache, messages, tokenizer.cut_control, add_generation_prompt)
     places = [end for end in rendered.ends if end is not None]
-    pieces = marks.cut_marked(rendered.marked, places)
-    turns: list[tuple[int, ...]] = []
+    has_opening = rendered.begin > 0 and messages[0].get("role") != "system"
+    pieces = marks.cut_marked(rendered.marked, [rendered.begin, *places] if has_opening else places)
     is_first = True
+    opening: list[int] = []
+    if has_opening:
+        opening, is_first = _encode(tokenizer, pieces.pop(0), is_first, messages, known)
+    turns: list[tuple[int, ...]] = []
     for end in rendered.ends:
         ids: list[int] = []
         if end is not None:
@@ -143,13 +204,10 @@ def make_turns(
         turns.append(tuple(ids))
     generation, _ = _encode(tokenizer, pieces.pop(0), is_first, messages, known)
     bos = tokenizer.bos_token_id
-    if tokenizer.add_bos and bos is not None:
-        first = next((i for i, turn in enumerate(turns) if turn), None)
-        if first is None:
-            generation = generation if generation[:1] == [bos] else [bos, *generation]
-        elif turns[first][0] != bos:
-            turns[first] = (bos, *turns[first])
-    return Turns(tuple(turns), tuple(generation))
+    whole = Turns(tuple(turns), tuple(generation), tuple(opening))
+    if tokenizer.add_bos and bos is not None and whole.tokens()[:1] != [bos]:
+        return replace(whole, opening=(bos, *opening))
+    return whole
 
 
 def make_segments(

@@ -37,7 +37,10 @@ class Program:
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         program = Application(app, self.folder / "data", lambda: self.engine)
-        program.start(str(self.model))
+        with self._qtbot.waitSignal(program.controller.ready, timeout=PATIENCE_MS):
+            program.start(str(self.model))
+        last = program.settings.last_chat or None
+        self._qtbot.waitUntil(lambda: program.controller.conversation.chat_id == last, timeout=PATIENCE_MS)
         self._qtbot.waitUntil(lambda: program.controller.generation.phase is Phase.IDLE, timeout=PATIENCE_MS)
         return program
 
@@ -113,7 +116,7 @@ def test_closing_while_a_second_chat_waits(program: Program) -> None:
 
 
 def test_closing_while_the_model_loads(program: Program, tmp_path: Path) -> None:
-    program.engine.load_s = 60.0
+    program.engine.load_s = 10.0
     program.app.controller.load_model(str(program.model))
     began = time.monotonic()
     program.engine.load_s = 0.0
@@ -147,7 +150,7 @@ def test_nothing_runs_when_nothing_happens(program: Program, qtbot: QtBot) -> No
     program.wait_idle()
     qtbot.wait(1500)
     timers = [t for t in program.app.findChildren(QTimer) + program.app.window.findChildren(QTimer) if t.isActive()]
-    assert timers == []
+    assert [(timer.parent(), timer.interval()) for timer in timers] == []
 
 
 def test_the_picker_lists_what_is_there(program: Program, qtbot: QtBot, tmp_path: Path) -> None:
