@@ -107,7 +107,7 @@ def _quant(gguf: GGUFFile) -> str:
 
 def _cache_bytes(arch: Arch, n_ctx: int) -> int:
     n_bytes = 0
-    for layer in arch.memory_spec():
+    for layer in arch.memory_spec(n_ctx):
         n_cells = min(n_ctx, layer.n_swa) if layer.n_swa else n_ctx
         n_bytes += n_cells * layer.n_head_kv * (layer.d_k + layer.d_v) * F16_BYTES
     return n_bytes

@@ -17,7 +17,7 @@ from app.bridge.messages import N_CTX_DEFAULT, Generate, ModelInfo, PromptMessag
 from app.bridge.port import Ended, Generated, PortEvent, Prefilled
 from engine import ContextParams, Model, create_context, load_model
 from engine.cancel import CancelFlag
-from engine.errors import StateFileError
+from engine.errors import ContextFullError, StateFileError
 from engine.generate import Finished, GenerateParams, GenerateStats, TextDelta, generate
 from engine.prompt import Message, PromptBuilder
 from engine.sampling import SamplerParams
@@ -137,14 +137,13 @@ class LocalSession:
 
     def save(self, path: Path) -> int:
         """Write the memory to a file, whole or not at all, and return its size in bytes. Raises: OSError."""
-        self._session.save(path)
-        return path.stat().st_size
+        return self._session.save(path)
 
     def load(self, path: Path) -> str:
         """Read the memory from a file; returns why it could not be used, "" where it could."""
         try:
             self._session.load(path)
-        except (StateFileError, OSError) as error:
+        except (StateFileError, ContextFullError, OSError) as error:
             return user_error(error).sentence
         return ""
 
