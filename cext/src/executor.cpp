@@ -48,6 +48,35 @@ struct Runner {
   }
 };
 
+// -- rare activations ---------------------------------------------------------------------------------------------------
+
+// p = alpha_n, alpha_p (as they act), beta, eps. Source: arXiv:2411.13010.
+void xielu(const float* x, const float* p, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    if (v > 0) {
+      out[i] = p[1] * v * v + p[2] * v;
+    } else {
+      out[i] = (std::expm1(v < p[3] ? v : p[3]) - v) * p[0] + p[2] * v;
+    }
+  }
+}
+
+// out = g * sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u within [-7, 7]. Source: the gpt-oss models.
+void glu_oai(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = gate[i] < 7.0f ? gate[i] : 7.0f, u = up[i] < -7.0f ? -7.0f : up[i] > 7.0f ? 7.0f : up[i];
+    out[i] = g / (1.0f + std::exp(-1.702f * g)) * (u + 1.0f);
+  }
+}
+
+void glu(const RowKernels& k, int32_t op, const float* gate, const float* up, int64_t n, float* out) {
+  if (op == GLU_OAI)
+    glu_oai(gate, up, n, out);
+  else
+    k.glu(op, gate, up, n, out);
+}
+
 // -- mixtures of experts -----------------------------------------------------------------------------------------------
 
 // Places of the n_used largest values of x, largest first; the first of equal ones wins. With n_group > 1 only the
@@ -139,7 +168,7 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
     case ROW_MUL_VECTOR: k.mul(u.row(op.x, r), op.w, op.n, out); break;
     case ROW_SCALE: k.scale(u.row(op.x, r), op.f, op.n, out); break;
     case ROW_UNARY: k.unary(op.arg, u.row(op.x, r), op.n, out); break;
-    case ROW_GLU: k.glu(op.arg, u.row(op.x, r), u.row(op.y, r), op.n, out); break;
+    case ROW_GLU: glu(k, op.arg, u.row(op.x, r), u.row(op.y, r), op.n, out); break;
     case ROW_SOFTCAP: k.softcap(u.row(op.x, r), op.f, op.n, out); break;
     case ROW_ROPE: {
       const float* x = u.row(op.x, r);
@@ -176,6 +205,19 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
       for (int64_t j = 0; j < op.n; ++j) out[j] = x[j] / factor;
       break;
     }
+    case ROW_CLAMP: {
+      const float* x = u.row(op.x, r);
+      for (int64_t i = 0; i < op.n; ++i) out[i] = x[i] < -op.f ? -op.f : x[i] > op.f ? op.f : x[i];
+      break;
+    }
+    case ROW_MUL_SCALAR: k.scale(u.row(op.x, r), *u.row(op.y, r), op.n, out); break;
+    case ROW_SCALE_POS: {
+      const int32_t pos = static_cast<const int32_t*>(u.run->slots[INPUT_POS])[r];
+      const double steps = std::floor((static_cast<double>(pos) + 1.0) / op.arg);
+      k.scale(u.row(op.x, r), static_cast<float>(std::log(steps + 1.0) * op.f + 1.0), op.n, out);
+      break;
+    }
+    case ROW_XIELU: xielu(u.row(op.x, r), op.w, op.n, out); break;
     case ROW_COMBINE: {
       const float* weight = u.row(op.y, r);
       const int32_t* place = reinterpret_cast<const int32_t*>(u.row(op.z, r));
@@ -273,7 +315,7 @@ void matmul_task(void* arg, int64_t task, int ith) {
   multiply(job, items[1], part, p0, p1, up - row0 - part.t0 * ld_up, ld_up, scratch);
   for (int64_t t = part.t0; t < part.t1; ++t) {
     float* gate = out + t * item.out.ld + row0;
-    u.rows->glu(job.stage->glu, gate, up + (t - part.t0) * ld_up, n, gate);
+    glu(*u.rows, job.stage->glu, gate, up + (t - part.t0) * ld_up, n, gate);
   }
 }
 

@@ -58,8 +58,14 @@ enum RowOpKind : int32_t {
   ROW_TOP_K = 19,      // out i32[arg] = places of the largest of x, largest first; n_sub groups of which n_rot may be chosen from
   ROW_PICK = 20,       // out[j] = x[ids[j]], j < n, ids = y
   ROW_DIV_SUM = 21,    // out = x / max(sum(x), f)
+  ROW_CLAMP = 23,      // out = x limited to [-f, f]
+  ROW_MUL_SCALAR = 24, // out = x * y[0]
+  ROW_SCALE_POS = 25,  // out = x * (log(floor((pos + 1) / arg) + 1) * f + 1)
+  ROW_XIELU = 26,      // out = xIELU(x), w = alpha_n, alpha_p, beta, eps
   ROW_COMBINE = 22,    // out = sum over j < n_sub of y[j] * (row z[j] of x)
 };
+
+enum : int32_t { GLU_OAI = 100 };  // a gate that no single activation is: beside the numbers of UnaryOp
 
 struct RowOp {
   int32_t kind;

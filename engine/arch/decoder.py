@@ -31,6 +31,7 @@ class DenseDecoder(Arch):
         norms_have_weights: False where norms only scale.
         activation: of the feed-forward, or of its gate.
         gated: the feed-forward has a gate.
+        fused_gate_up: the `up` matrix holds the gate's rows and then its own.
         is_parallel: attention and feed-forward read the same input and are added together.
         attn_norm, ffn_norm: names of the norms before each part; "" for none (for ffn_norm in a parallel layer: the
             attention's).
@@ -49,6 +50,7 @@ class DenseDecoder(Arch):
     norms_have_weights: ClassVar[bool] = True
     activation: ClassVar[str] = "silu"
     gated: ClassVar[bool] = True
+    fused_gate_up: ClassVar[bool] = False
     is_parallel: bool = False
     attn_norm: ClassVar[str] = "attn_norm"
     ffn_norm: str = "ffn_norm"
@@ -123,8 +125,10 @@ class DenseDecoder(Arch):
         """The matrices of a feed-forward."""
         n_embd = self.hparams.n_embd
         for part, n_out, n_in in (("gate", n_ff, n_embd), ("up", n_ff, n_embd), ("down", n_embd, n_ff)):
-            if part == "gate" and not self.gated:
+            if part == "gate" and (self.fused_gate_up or not self.gated):
                 continue
+            if part == "up" and self.fused_gate_up:
+                n_out = 2 * n_ff
             yield TensorSpec(f"{blk}.ffn_{part}{suffix}.weight", (n_out, n_in))
             yield TensorSpec(f"{blk}.ffn_{part}{suffix}.bias", (n_out,), required=False)
 
@@ -231,7 +235,10 @@ class DenseDecoder(Arch):
     def build_mlp(self, g: GraphI, cur: Tensor, blk: str, il: int, suffix: str = "") -> Tensor:
         """A gated or plain feed-forward by the names of its matrices."""
         up = self.build_mm(g, f"{blk}.ffn_up{suffix}", cur)
-        if self.gated:
+        if self.fused_gate_up:
+            n_ff = up.n_row // 2
+            hidden = ops.glu(ops.columns(up, 0, n_ff), ops.columns(up, n_ff, n_ff), self.activation)
+        elif self.gated:
             hidden = ops.glu(self.build_mm(g, f"{blk}.ffn_gate{suffix}", cur), up, self.activation)
         else:
             hidden = ops.unary(up, self.activation)

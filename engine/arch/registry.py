@@ -12,11 +12,38 @@ if TYPE_CHECKING:
     from engine.gguf import GGUFFile
 
 ARCHITECTURES = {
+    "arcee": "engine.arch.plain:Arcee",
+    "bloom": "engine.arch.parallel:Bloom",
+    "cohere2": "engine.arch.parallel:Cohere2",
+    "command-r": "engine.arch.parallel:CommandR",
+    "ernie4_5": "engine.arch.plain:Ernie45",
+    "exaone4": "engine.arch.plain:Exaone4",
+    "falcon": "engine.arch.parallel:Falcon",
     "gemma": "engine.arch.gemma:Gemma",
     "gemma2": "engine.arch.gemma:Gemma2",
     "gemma3": "engine.arch.gemma3:Gemma3",
+    "gpt2": "engine.arch.parallel:Gpt2",
+    "gptneox": "engine.arch.parallel:GptNeoX",
+    "granite": "engine.arch.granite:Granite",
+    "granitemoe": "engine.arch.granite:GraniteMoE",
+    "hunyuan-dense": "engine.arch.plain:HunyuanDense",
     "llama": "engine.arch.llama:Llama",
+    "mpt": "engine.arch.parallel:Mpt",
+    "nemotron": "engine.arch.plain:Nemotron",
+    "olmo": "engine.arch.olmo:Olmo",
+    "olmo2": "engine.arch.olmo:Olmo2",
+    "olmoe": "engine.arch.olmo:OlmoE",
+    "phi2": "engine.arch.parallel:Phi2",
+    "phi3": "engine.arch.phi3:Phi3",
     "qwen2": "engine.arch.qwen2:Qwen2",
+    "qwen2moe": "engine.arch.qwen3:Qwen2MoE",
+    "qwen3": "engine.arch.qwen3:Qwen3",
+    "qwen3moe": "engine.arch.qwen3:Qwen3MoE",
+    "seed_oss": "engine.arch.plain:SeedOss",
+    "smollm3": "engine.arch.plain:SmolLM3",
+    "stablelm": "engine.arch.parallel:StableLM",
+    "starcoder": "engine.arch.parallel:StarCoder",
+    "starcoder2": "engine.arch.plain:StarCoder2",
 }
 
 

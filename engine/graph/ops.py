@@ -45,10 +45,10 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 
 
 def mul(x: Tensor, y: Tensor) -> Tensor:
-    """x * y value by value; y has x's shape, or is a weight vector."""
-    if y.op is not Op.WEIGHT:
+    """x * y value by value; y has x's shape, or is a weight vector, or has one value a row."""
+    if y.op is not Op.WEIGHT and y.n_row != 1:
         _same(x, y, "mul")
-    elif y.shape != (x.n_row,):
+    elif y.op is Op.WEIGHT and y.shape != (x.n_row,):
         raise ValueError(f"mul: {y.name} has shape {y.shape}, rows have {x.n_row}")
     return Tensor(Op.MUL, x.shape, (x, y))
 
@@ -65,8 +65,8 @@ def unary(x: Tensor, activation: str) -> Tensor:
 
 
 def glu(gate: Tensor, up: Tensor, activation: str) -> Tensor:
-    """activation(gate) * up. Source: arXiv:2002.05202."""
-    assert activation in ACTIVATIONS, activation
+    """activation(gate) * up; "oai" is gpt-oss's own gate. Source: arXiv:2002.05202."""
+    assert activation in (*ACTIVATIONS, "oai"), activation
     _same(gate, up, "glu")
     return Tensor(Op.GLU, gate.shape, (gate, up), {"activation": activation})
 
@@ -98,6 +98,21 @@ def rope(x: Tensor, pos: Tensor, spec: RopeSpec, factors: Tensor | None = None) 
     if len(x.shape) != 3 or not isinstance(x.shape[2], int) or spec.n_rot > x.shape[2] or spec.n_rot % 2:
         raise ValueError(f"rope: n_rot {spec.n_rot} does not fit heads of shape {x.shape}")
     return Tensor(Op.ROPE, x.shape, (x, pos) if factors is None else (x, pos, factors), {"rope": spec})
+
+
+def clamp(x: Tensor, limit: float) -> Tensor:
+    """x limited to [-limit, limit]."""
+    return Tensor(Op.CLAMP, x.shape, (x,), {"cap": float(limit)})
+
+
+def scale_pos(x: Tensor, n_step: int, factor: float) -> Tensor:
+    """x * (log(floor((pos + 1) / n_step) + 1) * factor + 1): queries sharpen as the context grows."""
+    return Tensor(Op.SCALE_POS, x.shape, (x,), {"n_step": int(n_step), "factor": float(factor)})
+
+
+def xielu(x: Tensor, alpha_n: float, alpha_p: float, beta: float, eps: float) -> Tensor:
+    """The trainable activation xIELU with the parameters of one layer. Source: arXiv:2411.13010."""
+    return Tensor(Op.XIELU, x.shape, (x,), {"alpha_n": alpha_n, "alpha_p": alpha_p, "beta": beta, "eps": eps})
 
 
 def softmax(x: Tensor) -> Tensor:

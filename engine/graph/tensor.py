@@ -43,6 +43,9 @@ class Op(Enum):
     ROPE = "rope"  # x, pos, [factors]
     COLUMNS = "columns"  # x: some columns of every row, no copy
     RESHAPE = "reshape"  # x: the same values, no copy
+    CLAMP = "clamp"
+    SCALE_POS = "scale_pos"  # x: times a factor that grows with the position
+    XIELU = "xielu"
     SOFTMAX = "softmax"
     TOP_K = "top_k"  # x: places of the largest values, i32
     PICK = "pick"  # x, ids: the values at those places of the row

@@ -24,17 +24,17 @@ ROPE_KINDS = {"none": 0, "norm": 1, "neox": 2}
 SWA_KINDS = {"none": 0, "standard": 1, "chunked": 2, "symmetric": 3}
 UNARY_KINDS = {
     "silu": 0, "gelu": 1, "gelu_erf": 2, "gelu_quick": 3, "relu": 4, "relu_sqr": 5, "sigmoid": 6, "tanh": 7,
-    "softplus": 8, "exp": 9,
+    "softplus": 8, "exp": 9, "oai": 100,
 }  # fmt: skip
 INPUT_SLOTS = {"tokens": 0, "embd": 1, "pos": 2, "out_ids": 3}
 LOGITS_SLOT, EMBD_SLOT, ROPE_POS_SLOT = 4, 5, 6
 VIEWS = (Op.COLUMNS, Op.RESHAPE)
 ROW_OPS = {
     Op.ADD: 5, Op.MUL: 7, Op.SCALE: 9, Op.UNARY: 10, Op.GLU: 11, Op.SOFTCAP: 12, Op.SOFTMAX: 18, Op.TOP_K: 19, Op.PICK: 20,
-    Op.DIV_SUM: 21,
+    Op.DIV_SUM: 21, Op.CLAMP: 23, Op.SCALE_POS: 25, Op.XIELU: 26,
 }  # fmt: skip
-GET_PACKED, GET_MAPPED, GATHER, RMS_NORM, LAYER_NORM, ROPE, COPY, QUANTIZE, STORE_KV, ROPE_TABLE, COMBINE = (
-    0, 1, 2, 3, 4, 13, 14, 15, 16, 17, 22,
+GET_PACKED, GET_MAPPED, GATHER, RMS_NORM, LAYER_NORM, ROPE, COPY, QUANTIZE, STORE_KV, ROPE_TABLE, COMBINE, MUL_SCALAR = (
+    0, 1, 2, 3, 4, 13, 14, 15, 16, 17, 22, 24,
 )  # fmt: skip
 NONE_PLACE = (0, 0, 0, 0)
 
@@ -331,12 +331,21 @@ class Lowering:
             self._row_op(stage, kind + 1, n, out, x, w=self._vector(node.src[1]), n_w=n)
             return
         y = self._use(self.at[id(node.src[1])]) if len(node.src) > 1 else None
+        if node.op is Op.MUL and node.src[1].n_row == 1 and n > 1:
+            self._row_op(stage, MUL_SCALAR, n, out, x, y)
+            return
+        if node.op is Op.XIELU:
+            params = np.array([node.number(k) for k in ("alpha_n", "alpha_p", "beta", "eps")], dtype=np.float32)
+            self._row_op(stage, kind, n, out, x, w=params, n_w=4)
+            return
         if node.op is Op.TOP_K:
             n_group, n_group_used = node.integer("n_group"), node.integer("n_group_used")
             self._row_op(stage, kind, node.src[0].n_row, out, x, arg=n, n_sub=n_group, n_rot=n_group_used)
             return
         f = next((node.number(k) for k in ("factor", "cap", "least") if k in node.attrs), 0.0)
         arg = UNARY_KINDS[node.text("activation")] if "activation" in node.attrs else 0
+        if node.op is Op.SCALE_POS:
+            arg = node.integer("n_step")
         self._row_op(stage, kind, n, out, x, y, arg=arg, f=f)
 
     def _emit_get_rows(self, stage: _Stage, node: Tensor, ids: Callable[[], Place]) -> None:
