@@ -22,7 +22,7 @@ uint64_t read_sum_avx512(const uint8_t* data, int64_t n_bytes) {
 int32_t multiply_registers_avx512(int64_t n_rounds) {
   __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5), sum[16];
 #pragma GCC unroll 16
-  for (int j = 0; j < 16; ++j) sum[j] = _mm512_setzero_si512();
+  for (int j = 0; j < 16; ++j) sum[j] = _mm512_set1_epi32(j);  // distinct, or the compiler would keep one for all
   for (int64_t i = 0; i < n_rounds; ++i) {
 #pragma GCC unroll 16
     for (int j = 0; j < 16; ++j) sum[j] = _mm512_dpbusd_epi32(sum[j], a, b);
