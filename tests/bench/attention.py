@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from cext import kernel_rows as rows
 from cext.kernel_attn import Attention
