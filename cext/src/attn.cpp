@@ -34,6 +34,16 @@ int64_t first_run(const KVRun* runs, int64_t n_runs, int64_t pos) {
   return lo;
 }
 
+// Positions pos0, pos0 + step, ... of n cells, slot_step slots apart.
+void put_positions(int32_t* pos, int32_t n, int32_t slot_step, int32_t pos0, int32_t step) {
+  if (slot_step == 1) {
+    for (int32_t i = 0; i < n; ++i) pos[i] = pos0 + i * step;
+    return;
+  }
+  for (int32_t i = 0; i < (n - 1) * slot_step; ++i) pos[i] = ATTN_NO_POS;
+  for (int32_t i = 0; i < n; ++i) pos[i * slot_step] = pos0 + i * step;
+}
+
 // Rotation tables of this thread's last few deltas: a decode asks for the same ones in every layer.
 struct DeltaTables {
   RopeParams p;
@@ -235,11 +245,8 @@ void attn_chunk_next(const KVRun* runs, int64_t n_runs, int32_t chunk, AttnRange
     const int32_t step = at->is_dense ? 1 : run.step > 0 ? run.step : 1;
     out->pieces[out->n_pieces++] = {run.page, (int32_t)(run.first + i0), (int32_t)n, (int32_t)slot, step, run.delta};
     while (out->n_slots < slot) out->pos[out->n_slots++] = ATTN_NO_POS;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t s = slot + i * step;
-      while (out->n_slots < s) out->pos[out->n_slots++] = ATTN_NO_POS;
-      out->pos[out->n_slots++] = (int32_t)(pos0 + i * run.step);
-    }
+    put_positions(out->pos + slot, (int32_t)n, step, (int32_t)pos0, run.step);
+    out->n_slots = (int32_t)(slot + (n - 1) * step + 1);
     out->n_cells += (int32_t)n;
     if (is_cut) {
       at->cell = i0 + n;

@@ -108,17 +108,14 @@ inline void direct_softmax(const Work& w, int32_t pos, float* scores, HeadSums* 
   const AttnParams* p = w.p;
   const int64_t n_floats = (int64_t)w.cells->n_slots * kHeads, n = (n_floats + VF_W - 1) / VF_W * VF_W;
   for (int64_t i = n_floats; i < n; ++i) scores[i] = kLowest;
-  if (p->softcap != 0.0f) {
-    const VF cap = vf_set1(p->softcap), inverse = vf_set1(1.0f / p->softcap);
+  if (p->softcap != 0.0f)
     for (int64_t i = 0; i < n; i += VF_W) {
       const VF x = vf_load(scores + i);
-      const VF capped = vf_mul(cap, vf_tanh(vf_mul(x, inverse)));
-      vf_store(scores + i, vf_select(vf_eq(x, vf_set1(kLowest)), x, capped));
+      vf_store(scores + i, vf_select(vf_eq(x, vf_set1(kLowest)), x, cap_score(x, p->softcap)));
     }
-  }
   if (p->max_alibi_bias > 0.0f)
     for (int g = 0; g < G; ++g) {
-      const float slope = attn_slope(p, (int32_t)(w.i_head_kv * w.n_group + g));
+      const float slope = kLog2E * attn_slope(p, (int32_t)(w.i_head_kv * w.n_group + g));
       for (int32_t s = 0; s < w.cells->n_slots; ++s)
         scores[s * kHeads + g] -= slope * __builtin_fabsf((float)pos - (float)w.cells->pos[s]);
     }
@@ -135,7 +132,7 @@ inline void direct_softmax(const Work& w, int32_t pos, float* scores, HeadSums* 
   const VF shift = vf_load(shifts);
   VF sum = vf_zero();
   for (int64_t i = 0; i < n; i += VF_W) {
-    const VF e = vf_exp(vf_sub(vf_load(scores + i), shift));
+    const VF e = vf_exp2(vf_sub(vf_load(scores + i), shift));
     vf_store(scores + i, e);
     sum = vf_add(sum, e);
   }
@@ -150,7 +147,7 @@ inline void direct_softmax(const Work& w, int32_t pos, float* scores, HeadSums* 
 inline void load_group(const Work& w, int32_t delta) {
   float* q = w.scratch + w.at.q;
   float* buffer = w.scratch + w.at.tile;
-  const VF s = vf_set1(w.p->scale);
+  const VF s = vf_set1(query_scale(w.p));
   const int64_t d = w.p->d_k;
   for (int64_t g = 0; g < w.n_group; ++g, q += w.d_kp) {
     const float* row = query_row(w, g, delta, buffer);

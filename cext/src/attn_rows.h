@@ -11,6 +11,15 @@ namespace cext {
 namespace {
 
 constexpr float kLowest = -__builtin_inff();
+// Scores, maxima and sinks are kept in powers of two, 2^(score * log2 e) = exp(score): the cheaper exponential.
+constexpr float kLog2E = 1.44269504088896341f;
+
+// What queries are multiplied with. The cap needs its tanh of the score itself, so there the factor comes after it.
+inline float query_scale(const AttnParams* p) { return p->softcap != 0.0f ? p->scale : p->scale * kLog2E; }
+// score -> cap * tanh(score / cap), in powers of two
+inline VF cap_score(VF x, float cap) {
+  return vf_mul(vf_set1(cap * kLog2E), vf_tanh(vf_mul(x, vf_set1(1.0f / cap))));
+}
 
 // Readers: VF_W values at value i of a row. Only whole vectors, so rows of a multiple of VF_W values.
 struct ReadF32 {
@@ -132,8 +141,8 @@ inline const float* query_row(const Work& w, int64_t r, int32_t delta, float* bu
 CEXT_INLINE void merge_weights(VF* m, VF* l, VF m1, VF l1, VF* a, VF* b) {
   const VF top = vf_max(*m, m1);
   const VF shift = vf_select(vf_eq(top, vf_set1(kLowest)), vf_zero(), top);
-  *a = vf_exp(vf_sub(*m, shift));
-  *b = vf_exp(vf_sub(m1, shift));
+  *a = vf_exp2(vf_sub(*m, shift));
+  *b = vf_exp2(vf_sub(m1, shift));
   *l = vf_fma(l1, *b, vf_mul(*l, *a));
   *m = top;
 }
@@ -169,7 +178,7 @@ inline void finish_row(const Work& w, int64_t r, float m, float l, const float* 
     VF total = vf_set1(l), a = vf_set1(1.0f);
     if (p->sinks) {
       VF top = vf_set1(m), b;
-      merge_weights(&top, &total, vf_set1(p->sinks[head]), vf_set1(1.0f), &a, &b);
+      merge_weights(&top, &total, vf_set1(p->sinks[head] * kLog2E), vf_set1(1.0f), &a, &b);
     }
     factor = vf_first_lane(vf_div(a, total));
   }

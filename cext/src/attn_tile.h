@@ -33,7 +33,7 @@ inline void init_rows(const Work& w, const TileRows& rows) {
     rows.lo[r] = seen.lo;
     rows.hi[r] = seen.hi;
     rows.pos[r] = (float)pos;
-    rows.slope[r] = is_real ? attn_slope(w.p, (int32_t)(w.i_head_kv * w.n_group + r % w.n_group)) : 0.0f;
+    rows.slope[r] = is_real ? kLog2E * attn_slope(w.p, (int32_t)(w.i_head_kv * w.n_group + r % w.n_group)) : 0.0f;
   }
 }
 
@@ -48,7 +48,7 @@ inline void load_queries(const Work& w, int32_t delta) {
   float* q = w.scratch + w.at.q;
   float* buffer = w.scratch + w.at.tile;
   const int64_t ld = w.at.n_rows, d = w.p->d_k;
-  const VF s = vf_set1(w.p->scale);
+  const VF s = vf_set1(query_scale(w.p));
   for (int64_t r0 = 0; r0 < w.n_rows; r0 += VF_W) {
     const float* rows[VF_W];
     for (int64_t i = 0; i < VF_W; ++i)
@@ -197,10 +197,9 @@ inline void softmax_panel(const Work& w, const TileRows& rows, int64_t v, int64_
     for (int64_t s = first; s < last; ++s) top = vf_max(vf_load(scores + s * VF_W), top);
   } else {
     const VF pos = vf_load(rows.pos + r0), slope = vf_load(rows.slope + r0);
-    const VF cap = vf_set1(p->softcap), inverse = vf_set1(p->softcap != 0.0f ? 1.0f / p->softcap : 0.0f);
     for (int64_t s = first; s < last; ++s) {
       VF x = vf_load(scores + s * VF_W);
-      if (p->softcap != 0.0f) x = vf_mul(cap, vf_tanh(vf_mul(x, inverse)));
+      if (p->softcap != 0.0f) x = cap_score(x, p->softcap);
       if (p->max_alibi_bias > 0.0f) x = vf_fnma(slope, vf_abs(vf_sub(pos, vf_set1((float)cells->pos[s]))), x);
       x = vf_select(vf_within(cells->pos[s], rows.lo + r0, rows.hi + r0), x, lowest);
       vf_store(scores + s * VF_W, x);
@@ -210,7 +209,7 @@ inline void softmax_panel(const Work& w, const TileRows& rows, int64_t v, int64_
   const VF shift = vf_select(vf_eq(top, lowest), vf_zero(), top);
   VF sum = vf_zero();
   for (int64_t s = first; s < last; ++s) {
-    const VF e = vf_exp(vf_sub(vf_load(scores + s * VF_W), shift));
+    const VF e = vf_exp2(vf_sub(vf_load(scores + s * VF_W), shift));
     vf_store(scores + s * VF_W, e);
     sum = vf_add(sum, e);
   }

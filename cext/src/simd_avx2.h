@@ -67,6 +67,15 @@ inline VF vf_scale2(VF a, VF n) {
   const __m256 f2 = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
   return _mm256_mul_ps(_mm256_mul_ps(a, f1), f2);
 }
+inline VF vf_recip(VF a) { return _mm256_div_ps(_mm256_set1_ps(1.0f), a); }
+// At -127 the exponent of 1 becomes that of 0.
+constexpr float kExp2Lowest = -127.0f;
+inline VF vf_fraction(VF x) { return _mm256_sub_ps(x, _mm256_floor_ps(x)); }
+inline VF vf_scale_floor(VF a, VF x) {
+  const __m256i n = _mm256_slli_epi32(_mm256_cvtps_epi32(_mm256_floor_ps(x)), 23);
+  const VF scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), n));
+  return _mm256_blendv_ps(scaled, a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+}
 inline VM vf_lt(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 inline VM vf_eq(VF a, VF b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 inline VF vf_select(VM m, VF yes, VF no) { return _mm256_blendv_ps(no, yes, m); }

@@ -56,6 +56,13 @@ inline VF vf_abs(VF a) { return _mm512_abs_ps(a); }
 inline VF vf_neg(VF a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
 inline VF vf_round(VF a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 inline VF vf_scale2(VF a, VF n) { return _mm512_scalef_ps(a, n); }
+inline VF vf_recip(VF a) {
+  const VF r = _mm512_rcp14_ps(a);
+  return _mm512_mul_ps(r, _mm512_fnmadd_ps(a, r, _mm512_set1_ps(2.0f)));
+}
+constexpr float kExp2Lowest = -200.0f;
+inline VF vf_fraction(VF x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+inline VF vf_scale_floor(VF a, VF x) { return _mm512_scalef_ps(a, x); }
 inline VM vf_lt(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 inline VM vf_eq(VF a, VF b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 inline VF vf_select(VM m, VF yes, VF no) { return _mm512_mask_blend_ps(m, no, yes); }

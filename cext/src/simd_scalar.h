@@ -57,6 +57,13 @@ inline VF vf_neg(VF a) { CEXT_LANES(-a.v[i]); }
 inline VF vf_round(VF a) { CEXT_LANES(std::nearbyint(a.v[i])); }  // to nearest even
 // a * 2^n, n whole; too small gives 0 or a denormal, too large infinity.
 inline VF vf_scale2(VF a, VF n) { CEXT_LANES(a.v[i] == a.v[i] ? std::ldexp(a.v[i], (int)n.v[i]) : a.v[i]); }
+inline VF vf_recip(VF a) { CEXT_LANES(1.0f / a.v[i]); }  // within 2 ulp; NaN for infinities
+// For 2^x: the fraction of x above its floor, and a * 2^floor(x). x >= kExp2Lowest, at which 1 * 2^x gives 0.
+constexpr float kExp2Lowest = -200.0f;
+inline VF vf_fraction(VF x) { CEXT_LANES(x.v[i] - std::floor(x.v[i])); }
+inline VF vf_scale_floor(VF a, VF x) {
+  CEXT_LANES(a.v[i] == a.v[i] ? std::ldexp(a.v[i], (int)std::floor(x.v[i])) : a.v[i]);
+}
 inline VM vf_lt(VF a, VF b) { CEXT_MASK(a.v[i] < b.v[i]); }
 inline VM vf_eq(VF a, VF b) { CEXT_MASK(a.v[i] == b.v[i]); }
 inline VF vf_select(VM m, VF yes, VF no) { CEXT_LANES(m.v[i] ? yes.v[i] : no.v[i]); }
