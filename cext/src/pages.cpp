@@ -3,22 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <new>
 
+#include "large_memory.h"
 #include "status.h"
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 namespace cext {
 
 namespace {
 
 constexpr int64_t PAGE_ALIGN = 64;
-constexpr int64_t SLAB_ALIGN = int64_t{1} << 21;         // a huge page
-constexpr int64_t SLAB_BYTES_MIN = int64_t{4} << 20;     // the first slab
-constexpr int64_t SLAB_BYTES_MAX = int64_t{64} << 20;    // each slab is twice the last, up to this
+constexpr int64_t SLAB_BYTES_MIN = int64_t{4} << 20;   // the first slab
+constexpr int64_t SLAB_BYTES_MAX = int64_t{64} << 20;  // each slab is twice the last, up to this
 constexpr uint64_t ALL_CELLS = ~uint64_t{0};
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -63,21 +58,15 @@ PagePool::PagePool(int64_t page_bytes, std::shared_ptr<PageBudget> budget)
 }
 
 PagePool::~PagePool() {
-  for (const Slab& slab : slabs_) {
-    if (slab.memory) ::operator delete(slab.memory, std::align_val_t(SLAB_ALIGN));
-  }
+  for (const Slab& slab : slabs_) large_free(slab.memory, (size_t)(slab.n_pages * stride_bytes_));
   budget_->give(n_used_ * stride_bytes_);
 }
 
 // One more slab on the free list; false where the system has no memory for it.
 bool PagePool::grow() {
   const int32_t n_pages = next_slab_pages_;
-  const int64_t n_bytes = round_up(n_pages * stride_bytes_, SLAB_ALIGN);
-  auto* memory = static_cast<uint8_t*>(::operator new((size_t)n_bytes, std::align_val_t(SLAB_ALIGN), std::nothrow));
+  auto* memory = static_cast<uint8_t*>(large_alloc((size_t)(n_pages * stride_bytes_)));
   if (!memory) return false;
-#if defined(__linux__)
-  madvise(memory, (size_t)n_bytes, MADV_HUGEPAGE);  // a wish; attention streams through these pages
-#endif
   int32_t i_slab = (int32_t)slabs_.size();
   if (vacant_slabs_.empty()) {
     slabs_.emplace_back();
@@ -114,7 +103,7 @@ void PagePool::shrink(int32_t i_slab) {
     pages_[(size_t)page_id] = Page{nullptr, 0, -1};
     vacant_ids_.push_back(page_id);
   }
-  ::operator delete(slab.memory, std::align_val_t(SLAB_ALIGN));
+  large_free(slab.memory, (size_t)(slab.n_pages * stride_bytes_));
   slab = Slab{nullptr, 0, 0, {}};
   vacant_slabs_.push_back(i_slab);
 }

@@ -81,8 +81,10 @@ class KVCacheISWA(KVCache):
             self._drop(seq_ids, max(self.spec.n_swa, MARGIN_MIN) if margin is None else margin)
 
     def _make_room(self, n_tokens: int) -> None:
-        store = self.stores[1]
-        if n_tokens > 1 << 40 or store.pages.pool.n_free * PAGE_CELLS < 2 * n_tokens:
+        budget = self.stores[0].pages.pool.budget
+        n_pages = n_tokens // PAGE_CELLS + 2
+        needed_bytes = sum(n_pages * store.pages.pool.stride_bytes for store in self.stores)
+        if budget.max_bytes and budget.max_bytes - budget.used_bytes < needed_bytes:
             self._drop(self.seq_ids(), 0)
 
     def _drop(self, seq_ids: Sequence[int], margin: int) -> None:
