@@ -85,7 +85,7 @@ def read_rope(gguf: GGUFFile, kind: str, n_rot: int, n_ctx_train: int) -> RopeSp
 
 
 def read_hparams(gguf: GGUFFile, rope_kind: str) -> HParams:
-    """The common parameters of a decoder.
+    """The common parameters of a decoder. Layers that only predict further tokens (nextn) are not counted.
 
     Raises: HparamError: for a missing key or a value out of range.
     """
@@ -95,6 +95,7 @@ def read_hparams(gguf: GGUFFile, rope_kind: str) -> HParams:
         return f"{arch}.{name}"
 
     n_layer = gguf.get_int(key("block_count"), lo=1, hi=MAX_LAYERS)
+    n_layer -= gguf.get_int(key("nextn_predict_layers"), 0, lo=0, hi=n_layer - 1)
     n_embd = gguf.get_int(key("embedding_length"), lo=1, hi=MAX_WIDTH)
     n_ctx_train = gguf.get_int(key("context_length"), lo=1)
     n_head = per_layer(gguf, key("attention.head_count"), n_layer)

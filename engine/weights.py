@@ -37,10 +37,15 @@ def check_tensors(gguf: GGUFFile, specs: Iterable[TensorSpec]) -> dict[str, Tens
             if spec.required:
                 raise TensorMissingError(spec.name, gguf.path)
             continue
-        if info.shape != spec.shape:
+        if info.shape != spec.shape and not _is_vector_of(info.shape, spec.shape):
             raise TensorShapeError(spec.name, spec.shape, info.shape, gguf.path)
         found[spec.name] = info
     return found
+
+
+def _is_vector_of(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a vector only has axes of length 1 before it."""
+    return len(wanted) == 1 and found[-1:] == wanted and all(n == 1 for n in found[:-1])
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:

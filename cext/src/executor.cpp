@@ -213,7 +213,7 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
     case ROW_MUL_SCALAR: k.scale(u.row(op.x, r), *u.row(op.y, r), op.n, out); break;
     case ROW_SCALE_POS: {
       const int32_t pos = static_cast<const int32_t*>(u.run->slots[INPUT_POS])[r];
-      const double steps = std::floor((static_cast<double>(pos) + 1.0) / op.arg);
+      const double steps = std::floor((static_cast<double>(pos) + op.n_rot) / op.arg);
       k.scale(u.row(op.x, r), static_cast<float>(std::log(steps + 1.0) * op.f + 1.0), op.n, out);
       break;
     }

@@ -60,7 +60,7 @@ enum RowOpKind : int32_t {
   ROW_DIV_SUM = 21,    // out = x / max(sum(x), f)
   ROW_CLAMP = 23,      // out = x limited to [-f, f]
   ROW_MUL_SCALAR = 24, // out = x * y[0]
-  ROW_SCALE_POS = 25,  // out = x * (log(floor((pos + 1) / arg) + 1) * f + 1)
+  ROW_SCALE_POS = 25,  // out = x * (log(floor((pos + n_rot) / arg) + 1) * f + 1)
   ROW_XIELU = 26,      // out = xIELU(x), w = alpha_n, alpha_p, beta, eps
   ROW_COMBINE = 22,    // out = sum over j < n_sub of y[j] * (row z[j] of x)
 };

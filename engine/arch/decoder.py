@@ -56,7 +56,7 @@ class DenseDecoder(Arch):
     ffn_norm: str = "ffn_norm"
     attn_post_norm: ClassVar[str] = ""
     ffn_post_norm: ClassVar[str] = ""
-    qk_norm: ClassVar[Literal["", "head", "whole", "rotated"]] = ""
+    qk_norm: Literal["", "head", "whole", "rotated"] = ""
     has_qkv_bias: ClassVar[bool] = False
     fused_qkv: ClassVar[bool] = False
     has_position_embd: ClassVar[bool] = False

@@ -105,9 +105,11 @@ def clamp(x: Tensor, limit: float) -> Tensor:
     return Tensor(Op.CLAMP, x.shape, (x,), {"cap": float(limit)})
 
 
-def scale_pos(x: Tensor, n_step: int, factor: float) -> Tensor:
-    """x * (log(floor((pos + 1) / n_step) + 1) * factor + 1): queries sharpen as the context grows."""
-    return Tensor(Op.SCALE_POS, x.shape, (x,), {"n_step": int(n_step), "factor": float(factor)})
+def scale_pos(x: Tensor, n_step: int, factor: float, offset: int) -> Tensor:
+    """x * (log(floor((pos + offset) / n_step) + 1) * factor + 1): queries sharpen as the context grows."""
+    if n_step < 1:
+        raise ValueError(f"scale_pos: n_step {n_step}")
+    return Tensor(Op.SCALE_POS, x.shape, (x,), {"n_step": int(n_step), "factor": float(factor), "offset": int(offset)})
 
 
 def xielu(x: Tensor, alpha_n: float, alpha_p: float, beta: float, eps: float) -> Tensor:

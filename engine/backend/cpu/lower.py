@@ -344,9 +344,10 @@ class Lowering:
             return
         f = next((node.number(k) for k in ("factor", "cap", "least") if k in node.attrs), 0.0)
         arg = UNARY_KINDS[node.text("activation")] if "activation" in node.attrs else 0
+        offset = 0
         if node.op is Op.SCALE_POS:
-            arg = node.integer("n_step")
-        self._row_op(stage, kind, n, out, x, y, arg=arg, f=f)
+            arg, offset = node.integer("n_step"), node.integer("offset")
+        self._row_op(stage, kind, n, out, x, y, arg=arg, n_rot=offset, f=f)
 
     def _emit_get_rows(self, stage: _Stage, node: Tensor, ids: Callable[[], Place]) -> None:
         weight = self.weight(node.src[0].name)
