@@ -12,7 +12,7 @@ from pathlib import Path
 from app.bridge.convert import user_error
 from app.bridge.free_memory import free_memory_bytes
 from app.bridge.messages import N_CTX_DEFAULT, ModelEntry, ModelsFound
-from app.bridge.places import all_models
+from app.bridge.places import all_models, model_name
 from engine.arch.base import Arch
 from engine.arch.registry import create_arch
 from engine.errors import EngineError
@@ -76,7 +76,7 @@ def _entry(gguf: GGUFFile, path: Path, origin: str) -> ModelEntry:
         problem = user_error(error).sentence
     return ModelEntry(
         path=path,
-        name=gguf.get_str("general.name", "") or path.stem,
+        name=model_name(path),
         arch=gguf.architecture,
         n_params=sum(tensor.n_elements for tensor in gguf.tensors.values()),
         quant=_quant(gguf),
@@ -94,7 +94,7 @@ def _unreadable(path: Path, origin: str, error: EngineError | OSError) -> ModelE
         size_bytes = path.stat().st_size
     except OSError:
         size_bytes = 0
-    return ModelEntry(path, path.stem, size_bytes=size_bytes, problem=user_error(error).sentence, origin=origin)
+    return ModelEntry(path, model_name(path), size_bytes=size_bytes, problem=user_error(error).sentence, origin=origin)
 
 
 def _quant(gguf: GGUFFile) -> str:

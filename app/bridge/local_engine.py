@@ -14,6 +14,7 @@ import numpy as np
 from app.bridge.cancel import JobCancel
 from app.bridge.convert import user_error
 from app.bridge.messages import N_CTX_DEFAULT, Generate, ModelInfo, PromptMessage, ReplyStats, UserError
+from app.bridge.places import model_name
 from app.bridge.port import Ended, Generated, PortEvent, Prefilled
 from engine import ContextParams, Model, create_context, load_model
 from engine.cancel import CancelFlag
@@ -59,9 +60,8 @@ class LocalModel:
             "chatml": "This model has no chat template: ChatML is used.",
             "plain": "This is a base model without a chat template: it goes on with plain text.",
         }[model.chat_template.kind]
-        return ModelInfo(
-            str(model.path), model.name, model.gguf.architecture, model.n_ctx_train, model.fingerprint, note
-        )
+        name = model_name(model.path)
+        return ModelInfo(str(model.path), name, model.gguf.architecture, model.n_ctx_train, model.fingerprint, note)
 
     def open_session(self, n_ctx: int) -> LocalSession:
         """Make an empty session. Raises: EngineError, MemoryError."""

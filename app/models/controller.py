@@ -26,6 +26,7 @@ from app.bridge.messages import (
     SessionNotSaved,
     TextChunk,
 )
+from app.bridge.places import model_name
 from app.models.catalogue import ModelCatalogue
 from app.models.chat_list import ChatListModel, ChatRow
 from app.models.conversation import ConversationModel
@@ -217,7 +218,7 @@ class ChatController(QObject):
     def load_model(self, path: str) -> None:
         """Load a model in the background; the one before is let go."""
         self._load_path = path
-        self._board.set_loading(Path(path).stem, 0.0)
+        self._board.set_loading(model_name(Path(path)), 0.0)
         self._engine.load_model(path, self._settings.n_threads or None)
         self._show_status()
 
@@ -247,7 +248,7 @@ class ChatController(QObject):
         """Take in what the engine tells."""
         match event:
             case ModelLoading():
-                self._board.set_loading(Path(self._load_path).stem, event.fraction)
+                self._board.set_loading(model_name(Path(self._load_path)), event.fraction)
             case ModelLoaded():
                 self._board.set_model(event.info)
                 self._good_path = self._settings.last_model = event.info.path

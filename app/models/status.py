@@ -122,10 +122,14 @@ class StatusBoard:
                 n_to_compute=chat.n_to_compute,
                 tok_s=chat.tok_s,
                 n_generated=chat.n_generated,
-                note=waiting_note if is_waiting else chat.note or (self._model.note if self._model else ""),
+                note=waiting_note if is_waiting else chat.note or self._model_note(chat),
                 error=chat.error or self._error,
             )
         )
+
+    def _model_note(self, chat: _ChatStatus) -> str:
+        """What is odd about the model, as long as there is nothing to say about a reply."""
+        return self._model.note if self._model and not chat.n_computed else ""
 
     def _phase(self, reply: Reply | None) -> Phase:
         if reply is not None and reply.is_stopping:

@@ -1,0 +1,158 @@
+"""The real window with the real default model: send, stream, stop, second chat, close, reopen, overflow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+
+from app.models import Phase
+from tests.e2e.person import Person
+from tests.models import ROOT, SMOLLM2, real_model
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+SCREENSHOTS = ROOT / "build" / "screenshots"
+
+
+@pytest.fixture
+def person(qapp: QApplication, tmp_path: Path) -> Iterator[Person]:
+    person = Person(qapp, tmp_path / "data", real_model(SMOLLM2))
+    yield person
+    person.close()
+
+
+def test_a_day_at_the_window(person: Person) -> None:
+    controller, settings = person.program.controller, person.program.settings
+    state = controller.generation
+
+    settings.n_predict = 40
+    reply = person.ask("Name three rivers of France.")
+    assert len(reply) > 20
+    assert [item.state for item in person.items()] == ["done", "done"]
+    assert state.n_reused == 0 and state.n_computed > 20
+    assert state.n_generated == 40 and state.tok_s > 0
+    assert state.n_used == state.n_computed + state.n_generated - 1
+
+    n_used = state.n_used
+    person.ask("And of Italy?")
+    assert state.n_reused == n_used
+    assert state.n_computed < 30
+
+    settings.n_predict = 2000
+    person.begin("Tell a very long story about a ship.")
+    assert person.phase() is Phase.GENERATING
+    person.press(Qt.Key.Key_Escape)
+    assert person.wait(person.is_idle, "the stop") < 5
+    assert person.items()[-1].state == "stopped"
+    first_chat = controller.conversation.chat_id
+    assert first_chat is not None
+
+    person.begin("Tell another very long story, about a ship and a storm.")
+    person.press(Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
+    person.wait(lambda: controller.conversation.chat_id is None, "the new chat")
+    settings.n_predict = 30
+    person.write("Count to five.")
+    person.wait(lambda: len(person.items()) == 2, "the second chat's message")
+    assert person.items()[1].state == "queued"
+    second_chat = controller.conversation.chat_id
+    person.open_chat(first_chat)
+    before = len(person.items()[-1].text)
+    person.wait(lambda: len(person.items()[-1].text) > before, "more of the first reply")
+    controller.stop()
+    person.wait(person.is_idle, "the stop")
+    assert second_chat is not None
+    person.open_chat(second_chat)
+    person.wait(person.is_idle, "the second reply")
+    assert person.items()[1].state == "done" and person.items()[1].text
+    assert len(controller.chats.rows()) == 2
+    person.photograph(SCREENSHOTS / "window.png")
+
+
+def test_closing_in_the_middle_and_going_on(person: Person) -> None:
+    person.program.settings.n_predict = 40
+    person.ask("Name three rivers of France.")
+    person.program.settings.n_predict = 2000
+    person.begin("Tell a very long story about a ship.", 60)
+    shown = person.items()[-1].text
+    assert person.close() < 5
+
+    person.reopen()
+    items = person.items()
+    assert [item.state for item in items] == ["done", "done", "done", "stopped"]
+    assert items[-1].text.startswith(shown)
+    state = person.program.controller.generation
+    n_used = state.n_used
+    assert n_used > 60
+    person.program.settings.n_predict = 20
+    person.ask("Go on.")
+    assert state.n_reused == n_used
+    assert state.n_computed < 20
+
+
+def test_the_same_text_warm_and_restored(person: Person) -> None:
+    person.program.settings.n_predict = 30
+    person.ask("Name three rivers of France.")
+    person.close()
+    person.reopen()
+    restored = person.ask("And of Italy?")
+    person.program.controller.new_chat()
+    person.ask("Name three rivers of France.")
+    assert person.ask("And of Italy?") == restored
+
+
+def test_a_full_context_lets_the_oldest_leave_and_goes_on(person: Person) -> None:
+    settings, controller = person.program.settings, person.program.controller
+    settings.n_ctx, settings.n_predict = 256, 40
+    settings.system_prompt = "You are a guide to the rivers of Europe. Be brief."
+    for question in ("the Rhine", "the Rhone", "the Danube", "the Ebro", "the Thames"):
+        person.ask(f"Say something about {question}.")
+        assert controller.generation.n_ctx == 256
+        assert controller.generation.n_used <= 256
+        assert person.items()[-1].state == "done"
+    items = person.items()
+    assert items[0].role == "system" and not items[0].is_out
+    out = [item.is_out for item in items[1:]]
+    n_out = sum(out)
+    assert 2 <= n_out < len(out) - 1
+    assert out == [True] * n_out + [False] * (len(out) - n_out)
+
+    person.close()
+    person.reopen()
+    assert [item.is_out for item in person.items()[1:]] == out
+    person.ask("And the Loire?")
+    state = person.program.controller.generation
+    assert state.n_computed < 128 and state.n_reused > 0
+    person.photograph(SCREENSHOTS / "overflow.png")
+
+
+def test_the_window_stays_idle(person: Person) -> None:
+    person.program.settings.n_predict = 10
+    person.ask("Hello.")
+    person.look(1.0)
+    before = os.times()
+    person.look(3.0)
+    after = os.times()
+    # The test's own waiting loop runs two hundred times a second and has its share in this.
+    assert (after.user + after.system - before.user - before.system) / 3.0 < 0.10
+
+
+def test_once_with_a_real_display(xvfb_display: str, tmp_path: Path) -> None:
+    model = real_model(SMOLLM2)
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.e2e.short_visit", str(tmp_path), str(model), str(SCREENSHOTS / "window-xcb.png")],
+        cwd=ROOT,
+        env=os.environ | {"DISPLAY": xvfb_display, "QT_QPA_PLATFORM": "xcb"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert child.returncode == 0, child.stderr
+    assert "xcb" in child.stdout
+    assert "Destroyed while" not in child.stderr and "Traceback" not in child.stderr
