@@ -45,7 +45,8 @@ class ActionSpec:
     Attributes:
         text: English text, translated in the context "Actions".
         keys: its shortcuts, the one shown first; portable names, so Ctrl is Cmd on macOS.
-        slot: method of the window that carries it out, without arguments.
+        slot: what carries it out, as a path of attributes from the window to a method without arguments.
+        is_checkable: menus show whether it is in force; the window says so.
     """
 
     id: str
@@ -54,6 +55,7 @@ class ActionSpec:
     keys: tuple[str, ...]
     slot: str
     when: When = When.ALWAYS
+    is_checkable: bool = False
 
 
 ACTIONS: tuple[ActionSpec, ...] = (
@@ -79,13 +81,13 @@ ACTIONS: tuple[ActionSpec, ...] = (
         When.DELETED,
     ),
     ActionSpec("quit", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Quit"), ("Ctrl+Q",), "close"),
-    ActionSpec("stop", Menu.REPLY, QT_TRANSLATE_NOOP("Actions", "Stop"), ("Esc",), "stop", When.BUSY),
+    ActionSpec("stop", Menu.REPLY, QT_TRANSLATE_NOOP("Actions", "Stop"), ("Esc",), "controller.stop", When.BUSY),
     ActionSpec(
         "regenerate",
         Menu.REPLY,
         QT_TRANSLATE_NOOP("Actions", "Regenerate last reply"),
         ("Ctrl+R",),
-        "regenerate",
+        "controller.regenerate",
         When.REPLY_EXISTS | When.IDLE | When.MODEL_READY,
     ),
     ActionSpec(
@@ -106,13 +108,40 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec("pick_model", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Choose a model…"), ("Ctrl+L",), "pick_model"),
     ActionSpec("open_model", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Open a model file…"), ("Ctrl+O",), "open_model"),
-    ActionSpec("sidebar", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Show or hide chats"), ("Ctrl+B",), "toggle_sidebar"),
-    ActionSpec("zoom_in", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Larger text"), ("Ctrl++", "Ctrl+="), "zoom_in"),
-    ActionSpec("zoom_out", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Smaller text"), ("Ctrl+-",), "zoom_out"),
-    ActionSpec("zoom_reset", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Normal text size"), ("Ctrl+0",), "zoom_reset"),
-    ActionSpec("theme_system", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Colours of the system"), (), "theme_system"),
-    ActionSpec("theme_light", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Light colours"), (), "theme_light"),
-    ActionSpec("theme_dark", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Dark colours"), (), "theme_dark"),
+    ActionSpec(
+        "sidebar",
+        Menu.VIEW,
+        QT_TRANSLATE_NOOP("Actions", "Show or hide chats"),
+        ("Ctrl+B",),
+        "toggle_sidebar",
+        is_checkable=True,
+    ),
+    ActionSpec(
+        "zoom_in", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Larger text"), ("Ctrl++", "Ctrl+="), "theme.zoom_in"
+    ),
+    ActionSpec("zoom_out", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Smaller text"), ("Ctrl+-",), "theme.zoom_out"),
+    ActionSpec(
+        "zoom_reset", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Normal text size"), ("Ctrl+0",), "theme.zoom_reset"
+    ),
+    ActionSpec(
+        "theme_system",
+        Menu.VIEW,
+        QT_TRANSLATE_NOOP("Actions", "Colours of the system"),
+        (),
+        "theme.use_system",
+        is_checkable=True,
+    ),
+    ActionSpec(
+        "theme_light",
+        Menu.VIEW,
+        QT_TRANSLATE_NOOP("Actions", "Light colours"),
+        (),
+        "theme.use_light",
+        is_checkable=True,
+    ),
+    ActionSpec(
+        "theme_dark", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Dark colours"), (), "theme.use_dark", is_checkable=True
+    ),
     ActionSpec(
         "shortcuts", Menu.HELP, QT_TRANSLATE_NOOP("Actions", "Keyboard shortcuts"), ("F1", "Ctrl+/"), "show_shortcuts"
     ),
@@ -142,6 +171,7 @@ class Actions(QObject):
         for spec in ACTIONS:
             action = QAction(translated(spec.text), self._group)
             action.setObjectName(spec.id)
+            action.setCheckable(spec.is_checkable)
             action.setShortcuts([QKeySequence(key, QKeySequence.SequenceFormat.PortableText) for key in spec.keys])
             self._by_id[spec.id] = action
             window.addAction(action)

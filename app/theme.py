@@ -164,6 +164,18 @@ class Theme(QObject):
             self._mode = mode
             self._apply()
 
+    def use_system(self) -> None:
+        """Use the colours that the system has."""
+        self.set_mode(ThemeMode.SYSTEM)
+
+    def use_light(self) -> None:
+        """Use light colours."""
+        self.set_mode(ThemeMode.LIGHT)
+
+    def use_dark(self) -> None:
+        """Use dark colours."""
+        self.set_mode(ThemeMode.DARK)
+
     def set_zoom(self, zoom: float) -> None:
         """Set the factor on every font, limited to the range of `ZOOM_STEPS`."""
         zoom = min(max(zoom, ZOOM_STEPS[0]), ZOOM_STEPS[-1])
@@ -178,6 +190,10 @@ class Theme(QObject):
     def zoom_out(self) -> None:
         """Go to the next smaller step."""
         self.set_zoom(next((z for z in reversed(ZOOM_STEPS) if z < self.zoom), ZOOM_STEPS[0]))
+
+    def zoom_reset(self) -> None:
+        """Go back to the normal size."""
+        self.set_zoom(1.0)
 
     def colour(self, name: str) -> QColor:
         """Return the colour of one part of the design."""
@@ -261,5 +277,6 @@ def palette_of(colours: Colours) -> QPalette:
 def style_sheet(colours: Colours, zoom: float) -> str:
     """Return the style sheet of the program with the colours and lengths filled in."""
     source = files("resources.themes").joinpath("base.qss").read_text(encoding="utf-8")
-    lengths = {"quiet_px": round(_QUIET_PX * zoom), "heading_px": round(_HEADING_PX * zoom)}
+    sizes = {"quiet_px": _QUIET_PX, "text_px": _TEXT_PX, "heading_px": _HEADING_PX}
+    lengths = {name: round(px * zoom) for name, px in sizes.items()}
     return Template(source).substitute(asdict(colours), **lengths)

@@ -195,10 +195,10 @@ class Composer(QFrame):
         row.addWidget(self._meter)
         row.addWidget(self._send_button)
         column = QVBoxLayout(self)
-        column.setContentsMargins(GRID, 12, GRID, GRID)
+        column.setContentsMargins(4, 12, GRID, GRID)
         column.setSpacing(4)
         text_row = QHBoxLayout()
-        text_row.setContentsMargins(GRID, 0, GRID, 0)
+        text_row.setContentsMargins(12, 0, GRID, 0)
         text_row.addWidget(self._edit)
         column.addLayout(text_row)
         column.addLayout(row)
@@ -227,6 +227,7 @@ class Composer(QFrame):
 
     def fit(self) -> None:
         """Take the height that the text needs, at most a third of the window."""
+        self._edit.ensurePolished()
         limit = self.window().height() // 3
         self._edit.setFixedHeight(self._edit.height_for_text(limit))
 
@@ -282,6 +283,5 @@ class Composer(QFrame):
         self._send_button.setEnabled(self._generation.phase != Phase.STOPPING if is_busy else bool(self.text.strip()))
 
     def _on_theme_changed(self) -> None:
-        self._edit.setFont(self._theme.text_font())
         self._send_button.updateGeometry()
         self.fit()

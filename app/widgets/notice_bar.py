@@ -16,6 +16,9 @@ _MAX_WIDTH = 600  # px
 class NoticeBar(QFrame):
     """Says one sentence for a while; a new one takes the place of the old.
 
+    Attributes:
+        key: what `show_notice` was given.
+
     Signals:
         accepted(key): its button was pressed; `key` is what `show_notice` was given.
     """
@@ -28,7 +31,7 @@ class NoticeBar(QFrame):
         self.setObjectName("notice_bar")
         self._above = above
         above.installEventFilter(self)
-        self._key = ""
+        self.key = ""
         self._label = QLabel(self)
         self._label.setTextFormat(Qt.TextFormat.PlainText)
         self._label.setWordWrap(True)
@@ -63,7 +66,7 @@ class NoticeBar(QFrame):
             key: what `accepted` says when the button is pressed.
             stays: it waits for an answer instead of going after a while.
         """
-        self._key = key
+        self.key = key
         self._label.setText(text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…")
         self._button.setText(button_text)
         self._button.setVisible(bool(button_text))
@@ -99,7 +102,7 @@ class NoticeBar(QFrame):
 
     def _on_button_clicked(self) -> None:
         self.hide()
-        self.accepted.emit(self._key)
+        self.accepted.emit(self.key)
 
     def _on_time_over(self) -> None:
         if self.underMouse() or self._button.hasFocus():

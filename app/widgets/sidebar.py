@@ -11,6 +11,8 @@ from app.theme import GRID, SIDEBAR_WIDTH, Theme
 from app.widgets.chat_list_view import ChatListView
 from app.widgets.icon_button import IconButton
 
+_MAX_WIDTH = 360  # px, however large the text
+
 
 class Sidebar(QWidget):
     """Arranges the list of chats with its search field and buttons.
@@ -105,4 +107,4 @@ class Sidebar(QWidget):
         self._empty_label.setVisible(is_empty)
 
     def _on_theme_changed(self) -> None:
-        self.setFixedWidth(self._theme.scaled(SIDEBAR_WIDTH))
+        self.setFixedWidth(min(self._theme.scaled(SIDEBAR_WIDTH), _MAX_WIDTH))

@@ -6,6 +6,7 @@ from PySide6.QtCore import QLocale, Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from app.models import GenerationState, Phase
+from app.widgets.elided_label import ElidedLabel
 
 
 class StatusLine(QWidget):
@@ -18,8 +19,11 @@ class StatusLine(QWidget):
         super().__init__(parent)
         self.setObjectName("status_line")
         self._generation = generation
-        self._left_label = self._label(Qt.AlignmentFlag.AlignLeft)
-        self._right_label = self._label(Qt.AlignmentFlag.AlignRight)
+        self._left_label = ElidedLabel(self)
+        self._right_label = QLabel(self)
+        for label in (self._left_label, self._right_label):
+            label.setProperty("quiet", True)
+            label.setTextFormat(Qt.TextFormat.PlainText)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.addWidget(self._left_label, 1)
@@ -32,13 +36,6 @@ class StatusLine(QWidget):
         """What stands at the left and at the right."""
         return self._left_label.text(), self._right_label.text()
 
-    def _label(self, alignment: Qt.AlignmentFlag) -> QLabel:
-        label = QLabel(self)
-        label.setProperty("quiet", True)
-        label.setTextFormat(Qt.TextFormat.PlainText)
-        label.setAlignment(alignment | Qt.AlignmentFlag.AlignVCenter)
-        return label
-
     def _on_generation_changed(self) -> None:
         is_error = bool(self._generation.error)
         if self._left_label.property("danger") != is_error:
@@ -46,7 +43,6 @@ class StatusLine(QWidget):
             self._left_label.style().unpolish(self._left_label)
             self._left_label.style().polish(self._left_label)
         self._left_label.setText(self._generation.error or self._what())
-        self._left_label.setToolTip(self._left_label.text())
         self._right_label.setText(self._figures())
 
     def _what(self) -> str:

@@ -5,11 +5,12 @@ Widgets show the state objects by themselves; here is only what lies between the
 
 from __future__ import annotations
 
-from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, QUrl
+from operator import attrgetter
+
+from PySide6.QtCore import QByteArray, QSize, Qt, QUrl
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QResizeEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
-    QLabel,
     QMenu,
     QStackedLayout,
     QVBoxLayout,
@@ -21,10 +22,10 @@ from app.icons import app_icon
 from app.models import ChatController, Phase
 from app.settings import Settings
 from app.theme import COLUMN_WIDTH, GRID, Theme, ThemeMode
+from app.widgets.chat_header import ChatHeader
 from app.widgets.composer import BUSY, Composer
 from app.widgets.conversation import ConversationView
 from app.widgets.empty_state import EmptyState
-from app.widgets.icon_button import IconButton
 from app.widgets.model_picker import ModelPicker
 from app.widgets.notice_bar import NoticeBar
 from app.widgets.shortcut_help import ShortcutHelp
@@ -39,6 +40,9 @@ _LINK = "link:"
 class MainWindow(QWidget):
     """List of chats at the left, conversation and composer in the middle.
 
+    Attributes:
+        controller, theme: what actions of the table call beside the window itself.
+
     Thread: GUI thread.
     """
 
@@ -47,9 +51,9 @@ class MainWindow(QWidget):
         self.setObjectName("main_window")
         self.setWindowIcon(app_icon())
         self.setMinimumSize(QSize(480, 400))
-        self._controller = controller
+        self.controller = controller
         self._settings = settings
-        self._theme = theme
+        self.theme = theme
         self._has_deleted = False
         self._picker: ModelPicker | None = None
         self._sidebar = Sidebar(controller.chats, theme, self)
@@ -57,20 +61,15 @@ class MainWindow(QWidget):
         self._side_line.setObjectName("side_line")
         self._side_line.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._side_line.setFixedWidth(1)
-        self._show_sidebar_button = IconButton(theme, "sidebar", self.tr("Show chats (Ctrl+B)"), self)
-        self._new_button = IconButton(theme, "plus", self.tr("New chat (Ctrl+N)"), self)
-        self._title_label = QLabel(self)
-        self._title_label.setTextFormat(Qt.TextFormat.PlainText)
-        self._title_label.setMinimumWidth(40)
-        self._menu_button = IconButton(theme, "menu", self.tr("Menu"), self)
         self._view = ConversationView(controller.conversation, theme, self)
         self._empty = EmptyState(controller.generation, self)
         self._composer = Composer(controller.generation, theme, self)
         self._status = StatusLine(controller.generation, self)
         self._notice = NoticeBar(theme, self._composer, self)
         self._actions = Actions(self)
-        self._menu = QMenu(self)
-        self._actions.fill_all(self._menu)
+        menu = QMenu(self)
+        self._actions.fill_all(menu)
+        self._header = ChatHeader(theme, menu, self)
         self._arrange()
         self._connect()
         self._restore()
@@ -78,14 +77,6 @@ class MainWindow(QWidget):
         self._composer.setFocus()
 
     def _arrange(self) -> None:
-        header = QHBoxLayout()
-        header.setContentsMargins(GRID, GRID, GRID, 0)
-        header.setSpacing(4)
-        header.addWidget(self._show_sidebar_button)
-        header.addWidget(self._new_button)
-        header.addSpacing(GRID)
-        header.addWidget(self._title_label, 1)
-        header.addWidget(self._menu_button)
         self._stack = QStackedLayout()
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self._view)
@@ -101,7 +92,7 @@ class MainWindow(QWidget):
             bottom.addLayout(row)
         middle = QVBoxLayout()
         middle.setSpacing(0)
-        middle.addLayout(header)
+        middle.addWidget(self._header)
         middle.addLayout(self._stack, 1)
         middle.addLayout(bottom)
         columns = QHBoxLayout(self)
@@ -112,7 +103,7 @@ class MainWindow(QWidget):
         columns.addLayout(middle, 1)
 
     def _connect(self) -> None:
-        controller, conversation = self._controller, self._controller.conversation
+        controller, conversation = self.controller, self.controller.conversation
         self._actions.triggered.connect(self._on_action_triggered)
         self._sidebar.new_chat_requested.connect(self.new_chat)
         self._sidebar.hide_requested.connect(self.toggle_sidebar)
@@ -120,22 +111,23 @@ class MainWindow(QWidget):
         self._sidebar.chat_list.chat_chosen.connect(controller.open_chat)
         self._sidebar.chat_list.rename_requested.connect(controller.rename_chat)
         self._sidebar.chat_list.delete_requested.connect(self._delete)
-        self._show_sidebar_button.clicked.connect(self.toggle_sidebar)
-        self._new_button.clicked.connect(self.new_chat)
-        self._menu_button.clicked.connect(self._on_menu_clicked)
+        self._header.sidebar_requested.connect(self.toggle_sidebar)
+        self._header.new_chat_requested.connect(self.new_chat)
         self._empty.pick_requested.connect(self.pick_model)
         self._empty.open_requested.connect(self.open_model)
         self._composer.submitted.connect(self._on_submitted)
-        self._composer.stop_requested.connect(self.stop)
+        self._composer.stop_requested.connect(controller.stop)
         self._composer.text_changed.connect(controller.set_draft)
         self._composer.model_requested.connect(self.pick_model)
-        self._composer.context_requested.connect(self._on_context_requested)
+        self._composer.recall_requested.connect(self._on_recall_requested)
+        self._composer.context_requested.connect(self._notice.say)
         self._view.link_clicked.connect(self._on_link_clicked)
-        self._view.regenerate_requested.connect(self.regenerate)
+        self._view.regenerate_requested.connect(controller.regenerate)
         self._notice.accepted.connect(self._on_notice_accepted)
         controller.chat_opened.connect(self._on_chat_opened)
         controller.draft_restored.connect(self._composer.set_text)
         controller.notice.connect(self._notice.say)
+        self.theme.changed.connect(self._on_theme_changed)
         controller.generation.changed.connect(self._update_actions)
         conversation.reset.connect(self._on_conversation_changed)
         conversation.item_inserted.connect(self._on_conversation_changed)
@@ -146,7 +138,7 @@ class MainWindow(QWidget):
 
     def new_chat(self) -> None:
         """Show an empty chat."""
-        self._controller.new_chat()
+        self.controller.new_chat()
         self._composer.setFocus()
 
     def search_chats(self) -> None:
@@ -156,31 +148,23 @@ class MainWindow(QWidget):
 
     def rename_chat(self) -> None:
         """Let a person edit the title of the open chat."""
-        chat_id = self._controller.conversation.chat_id
+        chat_id = self.controller.conversation.chat_id
         if chat_id is not None:
             self._set_sidebar_visible(True)
             self._sidebar.chat_list.begin_rename(chat_id)
 
     def delete_chat(self) -> None:
         """Delete the open chat; a notice offers to bring it back."""
-        chat_id = self._controller.conversation.chat_id
+        chat_id = self.controller.conversation.chat_id
         if chat_id is not None:
             self._delete(chat_id)
 
     def undo_delete(self) -> None:
         """Bring back the chat deleted last."""
         self._has_deleted = False
-        self._controller.undo_delete()
+        self.controller.undo_delete()
         self._notice.hide()
         self._update_actions()
-
-    def stop(self) -> None:
-        """Stop the reply of the open chat."""
-        self._controller.stop()
-
-    def regenerate(self) -> None:
-        """Make the last reply anew."""
-        self._controller.regenerate()
 
     def copy_last_reply(self) -> None:
         """Copy the last reply."""
@@ -206,33 +190,6 @@ class MainWindow(QWidget):
         """Show or hide the list of chats."""
         self._set_sidebar_visible(self._sidebar.isHidden())
 
-    def zoom_in(self) -> None:
-        """Make the text larger."""
-        self._theme.zoom_in()
-        self._settings.zoom = round(100 * self._theme.zoom)
-
-    def zoom_out(self) -> None:
-        """Make the text smaller."""
-        self._theme.zoom_out()
-        self._settings.zoom = round(100 * self._theme.zoom)
-
-    def zoom_reset(self) -> None:
-        """Bring the text back to its normal size."""
-        self._theme.set_zoom(1.0)
-        self._settings.zoom = 100
-
-    def theme_system(self) -> None:
-        """Use the colours that the system has."""
-        self._set_theme(ThemeMode.SYSTEM)
-
-    def theme_light(self) -> None:
-        """Use light colours."""
-        self._set_theme(ThemeMode.LIGHT)
-
-    def theme_dark(self) -> None:
-        """Use dark colours."""
-        self._set_theme(ThemeMode.DARK)
-
     def show_shortcuts(self) -> None:
         """Show all actions with their keys."""
         window = ShortcutHelp(self)
@@ -242,33 +199,31 @@ class MainWindow(QWidget):
     # What the parts say
 
     def _on_action_triggered(self, slot: str) -> None:
-        getattr(self, slot)()
-
-    def _on_menu_clicked(self) -> None:
-        button = self._menu_button
-        self._menu.popup(button.mapToGlobal(QPoint(button.width() - self._menu.sizeHint().width(), button.height())))
+        attrgetter(slot)(self)()
 
     def _on_submitted(self, text: str) -> None:
-        if self._controller.generation.phase == Phase.NO_MODEL:
+        if self.controller.generation.phase == Phase.NO_MODEL:
             self.pick_model()
             return
         self._composer.clear()
-        self._controller.send(text)
-
-    def _on_context_requested(self, text: str) -> None:
-        self._notice.show_notice(text)
+        self.controller.send(text)
 
     def _on_chat_opened(self, chat_id: int) -> None:
-        self._notice.hide()
+        if self._notice.key != _UNDO:
+            self._notice.hide()
         self._composer.setFocus()
 
+    def _on_recall_requested(self) -> None:
+        own = [item.text for item in self.controller.conversation.items() if item.role == "user"]
+        if own:
+            self._composer.set_text(own[-1])
+
     def _on_conversation_changed(self) -> None:
-        conversation = self._controller.conversation
+        conversation = self.controller.conversation
         self._stack.setCurrentWidget(self._view if conversation.items() else self._empty)
-        self._title_label.setText(conversation.title)
-        self.setWindowTitle(
-            self.tr("{title} – Causerie").format(title=conversation.title) if conversation.title else "Causerie"
-        )
+        self._header.set_title(conversation.title)
+        title = self.tr("{title} – Causerie").format(title=conversation.title)
+        self.setWindowTitle(title if conversation.title else "Causerie")
         self._sidebar.chat_list.set_open_chat(-1 if conversation.chat_id is None else conversation.chat_id)
         self._update_actions()
 
@@ -289,8 +244,8 @@ class MainWindow(QWidget):
             self._composer.setFocus()
 
     def _delete(self, chat_id: int) -> None:
-        row = self._controller.chats.chat(chat_id)
-        self._controller.delete_chat(chat_id)
+        row = self.controller.chats.chat(chat_id)
+        self.controller.delete_chat(chat_id)
         self._has_deleted = True
         title = row.title if row else ""
         self._notice.show_notice(self.tr("Deleted: {title}").format(title=title), self.tr("Bring it back"), _UNDO)
@@ -298,25 +253,26 @@ class MainWindow(QWidget):
 
     def _model_picker(self) -> ModelPicker:
         if self._picker is None:
-            self._picker = ModelPicker(self._controller.catalogue, self._theme, self)
-            self._picker.chosen.connect(self._controller.load_model)
+            self._picker = ModelPicker(self.controller.catalogue, self.theme, self)
+            self._picker.chosen.connect(self.controller.load_model)
         return self._picker
 
-    def _set_theme(self, mode: ThemeMode) -> None:
-        self._settings.theme = mode.value
-        self._theme.set_mode(mode)
+    def _on_theme_changed(self) -> None:
+        self._settings.theme = self.theme.mode.value
+        self._settings.zoom = round(100 * self.theme.zoom)
+        self._update_actions()
 
     def _set_sidebar_visible(self, is_visible: bool) -> None:
         for widget in (self._sidebar, self._side_line):
             widget.setVisible(is_visible)
-        for widget in (self._show_sidebar_button, self._new_button):
-            widget.setVisible(not is_visible)
+        self._header.set_sidebar_visible(is_visible)
         self._settings.is_sidebar_visible = is_visible
+        self._actions.action("sidebar").setChecked(is_visible)
         if self.isVisible() and not self.focusWidget():
             self._composer.setFocus()
 
     def _update_actions(self) -> None:
-        conversation, phase = self._controller.conversation, self._controller.generation.phase
+        conversation, phase = self.controller.conversation, self.controller.generation.phase
         holds = When.BUSY if phase in BUSY else When.IDLE
         if conversation.chat_id is not None:
             holds |= When.CHAT_OPEN
@@ -327,6 +283,8 @@ class MainWindow(QWidget):
         if self._has_deleted:
             holds |= When.DELETED
         self._actions.update_enabled(holds)
+        for mode in ThemeMode:
+            self._actions.action(f"theme_{mode.value}").setChecked(mode == self.theme.mode)
 
     def _restore(self) -> None:
         self._set_sidebar_visible(self._settings.is_sidebar_visible)

@@ -323,7 +323,7 @@ def test_what_left_the_context_is_grey_and_the_border_says_so(qtbot: QtBot) -> N
 
 
 @pytest.mark.parametrize(
-    ("state", "word"), [("queued", "turn"), ("stopped", "Stopped"), ("failed", "broke"), ("interrupted", "closed")]
+    ("state", "word"), [("queued", "Waiting"), ("stopped", "Stopped"), ("failed", "broke"), ("interrupted", "closed")]
 )
 def test_states_are_said_under_the_text(qtbot: QtBot, state: str, word: str) -> None:
     item = MessageItem(2, "assistant", "Some text.", state, error="It broke.")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.widgets.conversation.blocks import Block, BlockKind, Gap, MarkKind, Style
+from app.widgets.conversation.blocks import Block, BlockKind, Gap, MarkKind, Style, runs_text
 from app.widgets.conversation.markdown import link_targets, read_piece
 from app.widgets.conversation.pieces import PLAIN_CHUNK_CHARS, PieceKind, cut, cut_plain, cut_verbatim
 
@@ -116,9 +116,18 @@ def test_tables() -> None:
     (table,) = read("| a | b |\n|---|--:|\n| 1 | `2` |\n| 3 |\n")
     assert table.text() == "a\tb\n1\t2\n3\t"
     assert table.aligns == ("", "right")
-    long = read("|a|\n|-|\n" + "|x|\n" * 40)
-    assert len(long) == 3
-    assert len({block.columns for block in long}) == 1
+
+
+def test_long_tables_are_cut_and_keep_their_columns() -> None:
+    text = "|a|b|\n|-|-:|\n" + "".join(f"|{'x' * (i % 7)}|{i}|\n" for i in range(100)) + "\nafter\n"
+    assert len(cut(text)) == 5
+    blocks = read(text)
+    assert [block.kind for block in blocks] == [BlockKind.TABLE] * (len(blocks) - 1) + [BlockKind.TEXT]
+    assert len({block.columns for block in blocks[:-1]}) == 1
+    assert [block.is_first for block in blocks[:-1]] == [True] + [False] * (len(blocks) - 2)
+    rows = [row for block in blocks[:-1] for row in block.rows]
+    assert len(rows) == 101
+    assert [runs_text(row[1]) for row in rows[1:]] == [str(i) for i in range(100)]
 
 
 def test_quotes_are_marks() -> None:
@@ -187,6 +196,7 @@ def test_traps_are_cheap_at_a_time(name: str) -> None:
 
 
 LINES = ["# h", "text", "*a*", "**", "`", "```", "~~~", "- x", "  - y", "1. z", "7) q", "> ", "|a|b|", "|-|-|", "---"]
+LINES += ["|x|\n" * 40]
 LINES += ["", "", "    i", "[a](b)", "[a]: b", "\t", "<b>", "\\", "![", "===", "- ```", "  ```", "* * *", "\u202e", "é"]
 MARKDOWN = st.lists(st.sampled_from(LINES), max_size=24).map("\n".join)
 

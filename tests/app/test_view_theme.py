@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication
 
 from app.actions import ACTIONS, When
 from app.icons import app_icon, icon_pixmap
+from app.models import ChatController
 from app.theme import DARK, LIGHT, ZOOM_STEPS, Colours, Theme, ThemeMode, palette_of, style_sheet
 from app.windows.main_window import MainWindow
 
@@ -26,6 +27,9 @@ PAIRS = [
     ("on_selection", "selection"),
     *((name, "code") for name in Colours.__dataclass_fields__ if name.startswith("code_")),
 ]
+
+
+OWNERS: dict[str, type] = {"": MainWindow, "controller": ChatController, "theme": Theme}
 
 
 def luminance(colour: str) -> float:
@@ -118,7 +122,8 @@ def test_the_table_of_actions() -> None:
     assert len({key.toString() for key in keys}) == len(keys)
     assert all(not key.isEmpty() for key in keys)
     for spec in ACTIONS:
-        assert callable(getattr(MainWindow, spec.slot)), spec.id
+        owner, _, method = spec.slot.rpartition(".")
+        assert callable(getattr(OWNERS[owner], method)), spec.id
     bare = {key for spec in ACTIONS for key in spec.keys if key in ("Backspace", "Del", "Delete")}
     assert not bare
     assert all((When.ALWAYS in When.BUSY, When.BUSY not in When.IDLE))

@@ -199,7 +199,7 @@ def test_zoom_and_theme_are_kept(desk: Desk) -> None:
     assert desk.settings.zoom == 90
     desk.key(Qt.Key.Key_0, CONTROL)
     assert desk.settings.zoom == 100
-    desk.window.theme_dark()
+    desk.theme.use_dark()
     assert desk.settings.theme == "dark"
     desk.window.grab()
 

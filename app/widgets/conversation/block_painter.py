@@ -20,7 +20,7 @@ from app.icons import paint_icon
 from app.theme import RADIUS, Theme
 from app.widgets.conversation.blocks import BULLETS, BlockKind, MarkKind
 from app.widgets.conversation.conversation_layout import ConversationLayout, Shown
-from app.widgets.conversation.documents import CODE_HEAD, CODE_PADDING, DocumentBuilder, row_tops
+from app.widgets.conversation.documents import CODE_PADDING, DocumentBuilder, row_tops
 from app.widgets.conversation.geometry import BlockRects, Geometry
 from app.widgets.conversation.message_layout import BlockView
 
@@ -95,7 +95,8 @@ class BlockPainter:
         if marked is not None:
             selection = QAbstractTextDocumentLayout.Selection()
             cursor = QTextCursor(document)
-            cursor.setPosition(marked[0])
+            # A table begins with an empty line of Qt's own, which would show as a mark beside it.
+            cursor.setPosition(max(marked[0], 1) if shown.view.block.kind == BlockKind.TABLE else marked[0])
             cursor.setPosition(marked[1], QTextCursor.MoveMode.KeepAnchor)
             char_format = QTextCharFormat()
             char_format.setBackground(self._theme.colour("selection"))
@@ -173,13 +174,13 @@ class BlockPainter:
             return
         painter.setFont(self._theme.quiet_font())
         painter.setPen(self._theme.colour("quiet"))
-        head = QRectF(rects.outer.left() + CODE_PADDING, rects.outer.top(), rects.outer.width() - 64, CODE_HEAD)
+        head = QRectF(rects.outer.left() + CODE_PADDING, rects.outer.top(), rects.outer.width() - 64, rects.head)
         painter.drawText(head, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, block.language[:40])
-        icon = rects.copy_button
-        icon.setSize(icon.size().boundedTo(QRectF(0, 0, 18, 18).size()))
+        side = self._theme.scaled(18)
+        icon = QRectF(0, 0, side, side)
         icon.moveCenter(rects.copy_button.center())
-        name = "check" if is_copied else "copy"
-        paint_icon(painter, name, self._theme.colour("accent" if is_copied else "quiet"), icon)
+        colour = self._theme.colour("accent" if is_copied else "quiet")
+        paint_icon(painter, "check" if is_copied else "copy", colour, icon)
 
     def paint_focus(self, painter: QPainter, i: int) -> None:
         """Paint the frame around the message that the keyboard is on."""

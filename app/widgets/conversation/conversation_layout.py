@@ -15,7 +15,7 @@ import numpy.typing as npt
 from app.models import MessageItem
 from app.widgets.conversation.documents import DocumentBuilder
 from app.widgets.conversation.heights import HeightTree
-from app.widgets.conversation.message_layout import FOOTER, BlockView, MessageLayout, parts_of
+from app.widgets.conversation.message_layout import BlockView, MessageLayout, parts_of
 
 NoteSource = Callable[[MessageItem], str]
 
@@ -289,7 +289,7 @@ class ConversationLayout:
         n_chars = np.fromiter((len(item.text) for item in self._items), np.float64, n)
         n_lines = np.fromiter((item.text.count("\n") for item in self._items), np.float64, n)
         lines = n_lines + 1 + n_chars * (self._builder.average_px / max(self.column, 1))
-        return (lines * self._builder.line_px + FOOTER).astype(np.int64)
+        return (lines * self._builder.line_px + self._builder.footer).astype(np.int64)
 
 
 def border_of(items: Sequence[MessageItem]) -> int:

@@ -26,7 +26,6 @@ from app.widgets.conversation.blocks import Block, BlockKind, Cell, Gap, MarkKin
 
 CODE_PADDING = 2 * GRID  # px, left and right of code
 CODE_EDGE = 12  # px, above and below it
-CODE_HEAD = 4 * GRID  # px, the row with the language and the copy button
 _GAPS = {Gap.NONE: 0, Gap.TIGHT: 4, Gap.NORMAL: 12, Gap.WIDE: 24}
 _HEADING_SCALES = (1.0, 1.5, 1.3, 1.15, 1.0, 1.0, 1.0)
 _QUOTE_INDENT = 2 * GRID
@@ -39,7 +38,12 @@ class DocumentBuilder:
     """Makes documents in the fonts and colours of the theme.
 
     Attributes:
-        line_px: height of a line of text; digit_px, code_px: width of a digit in text and in code.
+        line_px, code_line_px: height of a line of text and of code.
+        lead_px, code_lead_px: how much higher text is painted than Qt would put it.
+        digit_px, average_px: width of a digit and of a usual letter in text.
+        code_head: height of the row with the language and the copy button of code.
+        footer: room below each message, where its actions appear.
+        border: height of the line that says what has left the context.
     """
 
     def __init__(self, theme: Theme) -> None:
@@ -53,6 +57,9 @@ class DocumentBuilder:
         metrics = QFontMetricsF(self._text_font)
         self.line_px = self._text_font.pixelSize() * LINE_HEIGHT_PERCENT / 100
         self.code_line_px = self._code_font.pixelSize() * LINE_HEIGHT_PERCENT / 100
+        self.code_head = self._theme.scaled(4 * GRID)
+        self.footer = self._theme.scaled(4 * GRID) + 4
+        self.border = self._theme.scaled(5 * GRID)
         self.digit_px = metrics.horizontalAdvance("0")
         self.average_px = metrics.averageCharWidth()
         # Qt puts the space between lines above each; half of it goes below, so that text stands in its middle.

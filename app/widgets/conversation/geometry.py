@@ -8,12 +8,10 @@ from PySide6.QtCore import QPointF, QRectF
 
 from app.widgets.conversation.blocks import BlockKind
 from app.widgets.conversation.conversation_layout import ConversationLayout, Shown
-from app.widgets.conversation.documents import CODE_EDGE, CODE_HEAD, CODE_PADDING, DocumentBuilder
+from app.widgets.conversation.documents import CODE_EDGE, CODE_PADDING, DocumentBuilder
 from app.widgets.conversation.message_layout import (
-    BORDER,
     BUBBLE_PADDING_X,
     BUBBLE_PADDING_Y,
-    FOOTER,
     MessageLayout,
 )
 
@@ -26,16 +24,18 @@ class BlockRects:
         outer: without the gap above, from its indentation to the right edge of the text.
         text: where its document is painted; wider documents are clipped to it.
         left: left edge of the text column, where the block's marks begin.
+        head: height of the row with the language of code.
     """
 
     outer: QRectF
     text: QRectF
     left: float
+    head: float = 0.0
 
     @property
     def copy_button(self) -> QRectF:
         """The button in the head of code."""
-        return QRectF(self.outer.right() - CODE_HEAD - 2, self.outer.top() + 2, CODE_HEAD, CODE_HEAD - 4)
+        return QRectF(self.outer.right() - self.head - 2, self.outer.top() + 2, self.head, self.head - 4)
 
 
 class Geometry:
@@ -57,7 +57,7 @@ class Geometry:
         if not message.is_bubble:
             return QRectF()
         width = message.bubble_width + 2 * BUBBLE_PADDING_X
-        top = self._layout.top_of_message(i) - self.top + (BORDER if message.has_border else 0)
+        top = self._layout.top_of_message(i) - self.top + (self._builder.border if message.has_border else 0)
         return QRectF(self.x + self._layout.column - width, top, width, message.body_height + 2 * BUBBLE_PADDING_Y)
 
     def left(self, i: int) -> float:
@@ -68,7 +68,7 @@ class Geometry:
     def footer(self, i: int) -> QRectF:
         """Return the room for the actions of a message."""
         bottom = self._layout.top_of_message(i) + self._layout.message(i).height - self.top
-        return QRectF(self.x, bottom - FOOTER, self._layout.column, FOOTER)
+        return QRectF(self.x, bottom - self._builder.footer, self._layout.column, self._builder.footer)
 
     def note(self, i: int) -> QRectF:
         """Return the room for the line under a message's text."""
@@ -82,13 +82,13 @@ class Geometry:
         bubble = self.bubble(i)
         if not bubble.isEmpty():
             return bubble.adjusted(-3, -3, 3, 3)
-        top = self._layout.top_of_message(i) - self.top + (BORDER if message.has_border else 0)
+        top = self._layout.top_of_message(i) - self.top + (self._builder.border if message.has_border else 0)
         height = message.body_height + message.note_height
         return QRectF(self.x, top, self._layout.column, height).adjusted(-12, -8, 12, 8)
 
     def border(self, i: int) -> QRectF:
         """Return the room for the line above a message that says what has left the context."""
-        return QRectF(self.x, self._layout.top_of_message(i) - self.top, self._layout.column, BORDER)
+        return QRectF(self.x, self._layout.top_of_message(i) - self.top, self._layout.column, self._builder.border)
 
     def rects(self, shown: Shown) -> BlockRects:
         """Return the rectangles of a block."""
@@ -100,11 +100,11 @@ class Geometry:
         outer = QRectF(left + indent, shown.top - self.top + gap, _width(message) - indent, shown.view.height - gap)
         text = QRectF(outer)
         if block.kind == BlockKind.CODE:
-            head = CODE_HEAD if block.is_first else 0
+            head = self._builder.code_head if block.is_first else 0
             edge = CODE_EDGE if block.is_last else 0
             text = outer.adjusted(CODE_PADDING, head, -CODE_PADDING, -edge)
         lead = self._builder.code_lead_px if block.kind == BlockKind.CODE else self._builder.lead_px
-        return BlockRects(outer, text.translated(0, -lead), left)
+        return BlockRects(outer, text.translated(0, -lead), left, self._builder.code_head)
 
     def text_point(self, shown: Shown, rects: BlockRects, pos: QPointF) -> QPointF:
         """Return a place in the window as a place in a block's document."""

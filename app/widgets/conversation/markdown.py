@@ -17,6 +17,7 @@ from app.widgets.conversation.blocks import BULLETS, Block, BlockKind, Cell, Gap
 from app.widgets.conversation.pieces import (
     CODE_CHUNK_LINES,
     CODE_LINE_CHARS,
+    NO_TABLE,
     PLAIN_CHUNK_CHARS,
     PLAIN_PIECE_CHARS,
     TABLE_CHUNK_ROWS,
@@ -62,7 +63,12 @@ def read_piece(text: str, piece: Piece, targets: LinkTargets) -> list[Block]:
         return read_fence(source)
     if piece.kind == PieceKind.PLAIN or len(_MARKERS.findall(source)) > _MAX_MARKERS:
         return plain(source, "\n" if text[: piece.start].endswith("\n") else "")
-    blocks = _Flattener(piece).read(_reader().parse(source, targets))
+    columns: tuple[int, ...] = ()
+    if piece.table != NO_TABLE:
+        head = text[piece.table[0] : piece.table[1]]
+        columns = _columns_of(head)
+        source = "".join(head.splitlines(keepends=True)[:2]) + source
+    blocks = _Flattener(piece, columns).read(_reader().parse(source, targets))
     if blocks is None:
         return plain(source, "\n\n")
     if not blocks:
@@ -112,15 +118,22 @@ def code_blocks(text: str, language: str, marks: tuple[Mark, ...] = (), gap: Gap
     return blocks
 
 
-def table_blocks(rows: list[tuple[Cell, ...]], aligns: tuple[str, ...]) -> list[Block]:
-    """Return a table as blocks of at most `TABLE_CHUNK_ROWS` rows."""
-    columns = tuple(max(_cell_chars(row[j]) if j < len(row) else 0 for row in rows) for j in range(len(rows[0])))
+def table_blocks(rows: list[tuple[Cell, ...]], aligns: tuple[str, ...], columns: tuple[int, ...] = ()) -> list[Block]:
+    """Return a table as blocks of at most `TABLE_CHUNK_ROWS` rows.
+
+    Args:
+        rows: the heading first, unless `columns` are given.
+        aligns: of each column.
+        columns: widths that the first piece of this table has; empty for a table that begins here.
+    """
+    begins = not columns
+    columns = columns or tuple(max(_cell_chars(row[j]) for row in rows) for j in range(len(rows[0])))
     return [
         Block(
             BlockKind.TABLE,
-            gap=Gap.NORMAL if i == 0 else Gap.NONE,
-            joint="\n\n" if i == 0 else "\n",
-            is_first=i == 0,
+            gap=Gap.NORMAL if i == 0 and begins else Gap.NONE,
+            joint="\n\n" if i == 0 and begins else "\n",
+            is_first=i == 0 and begins,
             is_last=i + TABLE_CHUNK_ROWS >= len(rows),
             rows=tuple(rows[i : i + TABLE_CHUNK_ROWS]),
             aligns=aligns,
@@ -128,6 +141,13 @@ def table_blocks(rows: list[tuple[Cell, ...]], aligns: tuple[str, ...]) -> list[
         )
         for i in range(0, len(rows), TABLE_CHUNK_ROWS)
     ]
+
+
+@lru_cache(maxsize=32)
+def _columns_of(head: str) -> tuple[int, ...]:
+    """Return the widths that the first piece of a table has."""
+    blocks = _Flattener(Piece(PieceKind.MARKDOWN, 0, len(head)), ()).read(_reader().parse(head, {})) or []
+    return next((block.columns for block in blocks if block.kind == BlockKind.TABLE), ())
 
 
 def _cell_chars(cell: Cell) -> int:
@@ -170,6 +190,7 @@ class _Flattener:
     """Walks the tokens of one piece and keeps what is open around them."""
 
     piece: Piece
+    columns: tuple[int, ...]  # of the table that the piece continues; empty where it does not
     marks: list[Mark] = field(default_factory=list)
     lists: list[_List] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
@@ -269,7 +290,10 @@ class _Flattener:
             elif token.type == "inline":
                 row.append(tuple(_runs(token.children or [])))
             i += 1
-        self._add(table_blocks(rows, tuple(aligns)))
+        if self.columns and not self.blocks:
+            self._add(table_blocks(rows[1:], tuple(aligns), self.columns))
+        else:
+            self._add(table_blocks(rows, tuple(aligns)))
         return i
 
 

@@ -10,14 +10,12 @@ from PySide6.QtGui import QTextDocument
 
 from app.models import MessageItem
 from app.widgets.conversation.blocks import Block, BlockKind
-from app.widgets.conversation.documents import CODE_EDGE, CODE_HEAD, CODE_PADDING, DocumentBuilder, lay_out
+from app.widgets.conversation.documents import CODE_EDGE, CODE_PADDING, DocumentBuilder, lay_out
 from app.widgets.conversation.highlight import Highlighter
 from app.widgets.conversation.markdown import link_targets, read_piece
 from app.widgets.conversation.pieces import Piece, PieceKind, cut, cut_verbatim
 
 BUBBLE_PADDING_X, BUBBLE_PADDING_Y = 16, 10  # px, between the edge of the user's turn and its text
-FOOTER = 36  # px below each message, where its actions appear
-BORDER = 40  # px, the line that says what has left the context
 RULE = 17  # px
 _BUBBLE_SHARE = 0.85  # of the column, the widest that the user's turn may be
 _FITTED_CHARS = 1_000  # the user's turn up to this length is as wide as its text
@@ -87,12 +85,12 @@ class MessageLayout:
     @property
     def top(self) -> int:
         """Px from the message's top to its first block."""
-        return (BORDER if self.has_border else 0) + (BUBBLE_PADDING_Y if self.is_bubble else 0)
+        return (self._builder.border if self.has_border else 0) + (BUBBLE_PADDING_Y if self.is_bubble else 0)
 
     @property
     def bottom(self) -> int:
         """Px from the end of the last block to the end of the message."""
-        return FOOTER + self.note_height + (BUBBLE_PADDING_Y if self.is_bubble else 0)
+        return self._builder.footer + self.note_height + (BUBBLE_PADDING_Y if self.is_bubble else 0)
 
     @property
     def body_height(self) -> int:
@@ -205,7 +203,7 @@ class MessageLayout:
     def text_offset(self, i: int, j: int) -> int:
         """Return px from the top of a block to the top of its document."""
         block = self.read(i)[j].block
-        return self.gap(i, j) + (CODE_HEAD if block.kind == BlockKind.CODE and block.is_first else 0)
+        return self.gap(i, j) + (self._builder.code_head if block.kind == BlockKind.CODE and block.is_first else 0)
 
     def _set_column(self, column: int) -> None:
         self.column = column
@@ -266,7 +264,7 @@ class MessageLayout:
 
     def _estimate(self, text: str, block: Block | None) -> int:
         if block is not None and block.kind == BlockKind.CODE:
-            return round((text.count("\n") + 1) * self._builder.code_line_px) + CODE_HEAD
+            return round((text.count("\n") + 1) * self._builder.code_line_px) + self._builder.code_head
         n_lines = text.count("\n") + 1 + len(text) * self._builder.average_px / self.text_width
         return round(n_lines * self._builder.line_px)
 
@@ -275,7 +273,7 @@ class MessageLayout:
         block = view.block
         height, view.text_width = lay_out(view.document, self._wrap_width(block))
         if block.kind == BlockKind.CODE:
-            height += (CODE_HEAD if block.is_first else 0) + (CODE_EDGE if block.is_last else 0)
+            height += (self._builder.code_head if block.is_first else 0) + (CODE_EDGE if block.is_last else 0)
         elif block.kind in (BlockKind.RULE, BlockKind.EMPTY):
             height = RULE if block.kind == BlockKind.RULE else 0
         elif block.kind == BlockKind.TABLE and view.text_width > self._wrap_width(block):
@@ -313,8 +311,8 @@ def code_of(blocks: list[Block], j: int) -> str:
 def parts_of(blocks: list[Block], j: int) -> tuple[int, int]:
     """Return the first and the last block of the code or table that block `j` of a piece is a part of."""
     first = last = j
-    while not blocks[first].is_first:
+    while first > 0 and not blocks[first].is_first:
         first -= 1
-    while not blocks[last].is_last:
+    while last + 1 < len(blocks) and not blocks[last].is_last:
         last += 1
     return first, last

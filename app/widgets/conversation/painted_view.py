@@ -6,6 +6,8 @@ that is in the window, unless the reader is at the end and follows it. What poin
 
 from __future__ import annotations
 
+import time
+
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QWidget
@@ -22,6 +24,7 @@ from app.widgets.conversation.reading_position import ReadingPosition
 from app.widgets.icon_button import IconButton
 
 _FRAME_MS = 33  # streamed text is shown at most 30 times a second
+_REST = 3  # times that a slow frame took are left to other things before the next
 _COLOUR_MS = 15  # between two slices of colouring code
 _MARGIN_SIDE = 3 * GRID
 _ANNOUNCED_CHARS = 2_000
@@ -106,8 +109,11 @@ class PaintedConversation(QAbstractScrollArea):
             self._frame_timer.start()
 
     def _on_frame_due(self) -> None:
+        started = time.perf_counter()
         self._take_in()
         self._settle()
+        cost_ms = 1000 * (time.perf_counter() - started)
+        self._frame_timer.setInterval(max(_FRAME_MS, round(_REST * cost_ms)))
 
     def _take_in(self) -> None:
         """Lay out what has changed since the last frame."""
@@ -132,7 +138,7 @@ class PaintedConversation(QAbstractScrollArea):
         if item.state == "failed":
             return item.error or self.tr("This reply failed.")
         if item.state == "queued":
-            return self.tr("Waits for its turn")
+            return self.tr("Waiting to begin")
         if item.state == "stopped":
             return self.tr("Stopped")
         if item.state == "interrupted":
@@ -207,6 +213,9 @@ class PaintedConversation(QAbstractScrollArea):
             self._painter.paint_block(
                 painter, shown, self._pointer.marked(shown), is_copied=self._copied == shown.place
             )
+
+        if self._position.value > 0:
+            painter.fillRect(0, 0, self.viewport().width(), 1, self._theme.colour("line"))
 
     def _paint_message(self, painter: QPainter, i: int) -> None:
         self._painter.paint_bubble(painter, i)

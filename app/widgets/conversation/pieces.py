@@ -17,10 +17,13 @@ PLAIN_CHUNK_CHARS = 4_000  # one document without breaks takes time that grows w
 CODE_CHUNK_LINES = 40
 CODE_LINE_CHARS = 2_000
 TABLE_CHUNK_ROWS = 16
+TABLE_PIECE_ROWS = 2 * TABLE_CHUNK_ROWS
+NO_TABLE = (-1, -1)
 
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _ITEM = re.compile(r"(?:([-*+])|(\d{1,9})([.)]))(?=[ \t]|$)")
 _HEADING = re.compile(r"#{1,6}(?:[ \t]|$)")
+_TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]\n]{1,200}\]:[^\n]*", re.MULTILINE)
 
 
@@ -41,6 +44,7 @@ class Piece:
         after_blank: a blank line stands before it.
         number: number of its list item, -1 where the piece does not continue or start a numbered list.
         in_list: it continues the list of the piece before.
+        table: where the first piece of the table that it continues begins and ends; `NO_TABLE` where it does not.
     """
 
     kind: PieceKind
@@ -49,6 +53,7 @@ class Piece:
     after_blank: bool = False
     number: int = -1
     in_list: bool = False
+    table: tuple[int, int] = NO_TABLE
 
 
 def cut(text: str, first: Piece | None = None) -> list[Piece]:
@@ -108,6 +113,9 @@ class _Cutter:
         self._after_blank = first.after_blank if first else False
         self._number = first.number if first else -1
         self._in_list = first.in_list if first else False
+        self._table = first.table if first else NO_TABLE
+        self._n_rows = -1  # of the table that the piece is, without its heading; -1 where it is none
+        self._n_lines = 0  # of the piece
         self._is_open = False  # the piece has a line with something on it
         self._is_fence = False  # the piece is a fence
         self._fence = ""  # the marker of the fence that the current line is in
@@ -151,13 +159,18 @@ class _Cutter:
         if not self._is_open:
             self._start = pos
             self._open(item, kind, is_fence)
-        elif (
-            must_cut or is_fence or (is_flush and (is_blank_before or is_next_item or _HEADING.match(line) is not None))
-        ):
+        elif must_cut or is_fence or (is_flush and (is_blank_before or is_next_item or _HEADING.match(line))):
             self._end_piece(pos)
+            self._table = NO_TABLE
             self._start, self._after_blank, self._in_list = pos, is_blank_before, is_next_item
             self._number = self._number + 1 if is_next_item and self._number >= 0 else -1
             self._open(item, kind, is_fence)
+        elif self._n_rows >= TABLE_PIECE_ROWS and not is_blank_before:
+            self._end_piece(pos)
+            self._table = (self._start, pos) if self._table == NO_TABLE else self._table
+            self._start, self._after_blank, self._in_list = pos, False, False
+            self._open(item, kind, is_fence)
+        self._count(pos, line, is_blank_before)
         if fence is not None:
             self._fence = fence.group(1)
 
@@ -165,12 +178,24 @@ class _Cutter:
         self._is_open = True
         self._is_fence = is_fence
         self._list_kind = kind
+        self._n_lines = 0
+        self._n_rows = -1 if self._table == NO_TABLE else 0
         if item is not None and item.group(2) and self._number < 0:
             self._number = int(item.group(2))
+
+    def _count(self, pos: int, line: str, is_blank_before: bool) -> None:
+        """Count the lines of a piece, and its rows from the line on that makes it a table."""
+        self._n_lines += 1
+        if is_blank_before and self._n_lines > 1:
+            self._n_rows = -1
+        elif self._n_rows >= 0:
+            self._n_rows += 1
+        elif self._n_lines == 2 and not self._list_kind and "|" in self._text[self._start : pos]:
+            self._n_rows = 0 if _TABLE_RULE.match(line.rstrip("\n")) else -1
 
     def _end_piece(self, end: int) -> None:
         if not self._is_fence and end - self._start > PLAIN_PIECE_CHARS:
             self._pieces += cut_plain(self._text[:end], self._start)
             return
         kind = PieceKind.FENCE if self._is_fence else PieceKind.MARKDOWN
-        self._pieces.append(Piece(kind, self._start, end, self._after_blank, self._number, self._in_list))
+        self._pieces.append(Piece(kind, self._start, end, self._after_blank, self._number, self._in_list, self._table))
