@@ -93,8 +93,8 @@ class MemoryParams:
         n_ctx: positions that a sequence may have.
         n_seq_max: sequence ids are below it.
         kv_bytes_max: bound of the pages of this memory and its clones together; 0 for none.
-        swa_margin: cells kept behind the window, so that a chat can step back; None: as many as the window has, but
-            no fewer than 256.
+        swa_margin: cells kept behind the window, so that a chat can step back; None: as many as kv_bytes_max allows,
+            and where there is no bound as many as the window has, but no fewer than 1024.
         swa_full: keep every cell of sliding-window layers, so that any position can be gone back to.
     """
 
@@ -258,8 +258,8 @@ class Memory(ABC):
         """The newest position, or -1."""
 
     @abstractmethod
-    def seq_pos_reentry(self, seq_id: int) -> int:
-        """The oldest position p for which removing [p, end) works, so that decoding can go on at p."""
+    def seq_pos_reentry(self, seq_id: int, pos: int) -> int:
+        """The newest position p <= pos for which removing [p, end) works, so that decoding can go on at p."""
 
     @abstractmethod
     def seq_ids(self) -> tuple[int, ...]:

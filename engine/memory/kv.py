@@ -155,9 +155,9 @@ class KVCache(Memory):
         """The newest position, or -1."""
         return self.stores[0].table(self._seq(seq_id)).pos_max()
 
-    def seq_pos_reentry(self, seq_id: int) -> int:
-        """The oldest position p for which removing [p, end) works."""
-        return 0
+    def seq_pos_reentry(self, seq_id: int, pos: int) -> int:
+        """The newest position p <= pos for which removing [p, end) works: pos itself, or past the end the end."""
+        return min(pos, self.seq_pos_max(seq_id) + 1)
 
     # -- sequence operations
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.memory.base import MemoryParams, MemorySpec, SwaKind
+from engine.memory.base import POS_END, MemoryParams, MemorySpec, SwaKind
 from engine.memory.cells import SeqRuns
 from engine.memory.kv import KVCache, Tables, make_stores
 from engine.memory.kv_store import KVStore
 from engine.memory.layout import PAGE_CELLS
 
-MARGIN_MIN = 256
-"""Fewest cells kept behind the window, where the parameters do not say."""
+MARGIN_MIN = 1024
+"""Fewest cells kept behind the window, where nothing bounds them."""
 
 
 class KVCacheISWA(KVCache):
@@ -66,26 +66,28 @@ class KVCacheISWA(KVCache):
         n_good = int(differ[0]) if len(differ) else n
         return (base, swa.newest(n_good)) if n_good < swa.n_cells else tables
 
-    def seq_pos_reentry(self, seq_id: int) -> int:
-        """The oldest position p, other than 0, for which removing [p, end) works; 0 where all cells are there."""
-        base, swa = self.tables(self._seq(seq_id))
-        n_gone = base.n_cells - swa.n_cells
-        if n_gone == 0:
-            return 0
-        index = n_gone + self._n_window - 1
-        return int(base.cells().pos[index]) + 1 if index < base.n_cells else base.pos_max() + 1
+    def seq_pos_reentry(self, seq_id: int, pos: int) -> int:
+        """The newest position p <= pos for which removing [p, end) works: pos, or 0 where its window is gone."""
+        pos = super().seq_pos_reentry(seq_id, pos)
+        return pos if self._is_complete(tuple(table.removed(pos, POS_END) for table in self.tables(seq_id))) else 0
 
     def _trim(self, seq_ids: Sequence[int]) -> None:
-        if not self.params.swa_full:
-            margin = self.params.swa_margin
-            self._drop(seq_ids, max(self.spec.n_swa, MARGIN_MIN) if margin is None else margin)
+        margin = self.params.swa_margin
+        if margin is None and not self.params.kv_bytes_max:
+            margin = max(self.spec.n_swa, MARGIN_MIN)
+        if margin is not None and not self.params.swa_full:
+            self._drop(seq_ids, margin)
 
     def _make_room(self, n_tokens: int) -> None:
+        if not self.params.kv_bytes_max:
+            return
         budget = self.stores[0].pages.pool.budget
         n_pages = n_tokens // PAGE_CELLS + 2
         needed_bytes = sum(n_pages * store.pages.pool.stride_bytes for store in self.stores)
-        if budget.max_bytes and budget.max_bytes - budget.used_bytes < needed_bytes:
-            self._drop(self.seq_ids(), 0)
+        margin = 16 * self.spec.n_swa
+        while budget.max_bytes - budget.used_bytes < needed_bytes and margin:
+            margin = margin // 2 if margin >= PAGE_CELLS else 0
+            self._drop(self.seq_ids(), margin)
 
     def _drop(self, seq_ids: Sequence[int], margin: int) -> None:
         """Let go of whole pages of cells older than the window and the margin, by position and by order."""

@@ -24,11 +24,11 @@ class CacheMachine(RuleBasedStateMachine):
 
     kind = "kv"
 
-    @initialize(n_pages=st.sampled_from([0, 0, 12, 30]))
-    def start(self, n_pages: int) -> None:
+    @initialize(n_pages=st.sampled_from([0, 0, 12, 30]), swa_margin=st.sampled_from([0, 30, None]))
+    def start(self, n_pages: int, swa_margin: int | None) -> None:
         probe = make_cache(self.kind)
         page_bytes = sum(store.pages.pool.stride_bytes for store in probe.stores)
-        self.cache: KVCache = make_cache(self.kind, kv_bytes_max=n_pages * page_bytes)
+        self.cache: KVCache = make_cache(self.kind, kv_bytes_max=n_pages * page_bytes, swa_margin=swa_margin)
         self.model = Model()
         self.twins: list[tuple[KVCache, Model, bytes]] = []
         self.n_contents = 0
@@ -86,9 +86,9 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(seq_id=SEQS, n=st.integers(1, 40))
     def step_back(self, seq_id: int, n: int) -> None:
         begin = max(self.model.pos_max(seq_id) + 1 - n, 0)
-        reentry = self.cache.seq_pos_reentry(seq_id)
+        reentry = self.cache.seq_pos_reentry(seq_id, begin)
         done = self.cache.seq_rm(seq_id, begin, -1)
-        assert done or begin < reentry
+        assert reentry == (begin if done else 0)
         if done:
             self.model.rm(seq_id, begin, -1)
 

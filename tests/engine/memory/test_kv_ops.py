@@ -396,8 +396,10 @@ def test_window_lets_go_of_old_pages() -> None:
 def test_stepping_back_is_refused_where_cells_left_the_window() -> None:
     """llama.cpp #13963, #13970, #13747: never silently."""
     cache, model = filled("iswa", 1000)
-    reentry = cache.seq_pos_reentry(0)
-    assert 900 < reentry < 1000
+    reentry = next(p for p in range(1000) if cache.seq_pos_reentry(0, p) == p > 0)
+    assert (
+        900 < reentry < 1000 and cache.seq_pos_reentry(0, reentry - 1) == 0 and cache.seq_pos_reentry(0, 5000) == 1000
+    )
     before = cache.state_hash()
     assert not cache.seq_rm(0, reentry - 1, -1) and not cache.seq_rm(-1, 10, -1)
     assert cache.state_hash() == before
@@ -423,7 +425,7 @@ def test_context_shift_with_a_window() -> None:
 def test_full_window_cache_steps_back_anywhere() -> None:
     """llama.cpp #21468, #22288."""
     cache, model = filled("iswa", 1000, swa_full=True)
-    assert cache.seq_pos_reentry(0) == 0 and cache.seq_pos_min(0) == 0
+    assert cache.seq_pos_reentry(0, 77) == 77 and cache.seq_pos_min(0) == 0
     assert cache.seq_rm(0, 77, -1)
     model.rm(0, 77, -1)
     check(cache, model)
@@ -432,7 +434,7 @@ def test_full_window_cache_steps_back_anywhere() -> None:
 def test_margin_is_given_up_when_room_is_missing() -> None:
     probe = make_cache("iswa")
     pages = [store.pages.pool.stride_bytes for store in probe.stores]
-    cache = make_cache("iswa", swa_margin=500, kv_bytes_max=8 * pages[0] + 7 * pages[1])
+    cache = make_cache("iswa", swa_margin=None, kv_bytes_max=8 * pages[0] + 7 * pages[1])
     for begin in range(0, 500, 10):
         decode(cache, [(range(begin, begin + 10), (0,), range(begin, begin + 10))])
     assert cache.tables(0)[0].n_cells == 500 > cache.tables(0)[1].n_cells
