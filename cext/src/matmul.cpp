@@ -47,7 +47,8 @@ const MatmulKernels& matmul_kernels_for(Isa isa) {
 const MatmulKernels& matmul_kernels() { return matmul_kernels_for(isa_in_use()); }
 
 int64_t matmul_scratch_bytes(int64_t n_cols) {
-  return SCRATCH_WEIGHTS + SCRATCH_SCALES + round_up(n_cols, BLOCK_COLS) / BLOCK_COLS * 2 * 4 + 64;
+  // and what four tokens' sums start at
+  return SCRATCH_WEIGHTS + SCRATCH_SCALES + 4 * (round_up(n_cols, BLOCK_COLS) / BLOCK_COLS * 2 * 4 + 64);
 }
 
 int64_t matmul_chunk_panels(const PackedMatrix* m, int64_t n_tokens, int n_threads) {

@@ -3,143 +3,15 @@
 // One token streams the panels as they are packed. More tokens unpack a strip of two panels and up to STRIP_COLS columns to
 // bytes once and multiply it with tiles of tokens; 2 rows of registers times 6 tokens keep all sums in registers.
 #include "half.h"
-#include "intrinsics.h"
-#include "matmul_impl.h"
+#include "panel_avx512.h"
 
 namespace cext {
 namespace {
 
-constexpr int N = PANEL_ROWS_N;
 // NUMERICS: int32 sums start at the bits of the f32 1.5 * 2^23, so that the finished sum read as f32 is 1.5 * 2^23 + dot, exactly
 // (|dot| < 2^22). fma(that, d, -1.5 * 2^23 * d) is then dot * d, rounded once: -1.5 * 2^23 * d is exact, for d has at most
 // 18 significant bits (a half float times a scale of 7 bits).
 constexpr float MAGIC = 12582912.0f;
-
-CEXT_INLINE __m512i load(const void* p) { return _mm512_loadu_si512(p); }
-CEXT_INLINE __m512i broadcast4(const int8_t* p) {
-  int32_t value;
-  __builtin_memcpy(&value, p, 4);
-  return _mm512_set1_epi32(value);
-}
-
-// The eight quads of a block as bytes.
-//
-// SHIFTED leaves the plain high nibbles in their place: quads 4 to 7 are sixteen times what they stand for.
-template <int PLANE, bool LUT, bool SHIFTED = false>
-CEXT_INLINE void block_quads(const uint8_t* src, __m512i lut, __m512i* w) {
-  if constexpr (PLANE == PLANE_BYTE) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) w[j] = load(src + 64 * j);
-    return;
-  }
-  constexpr bool nibbles = PLANE <= PLANE_NIBBLE2;
-  const __m512i low = _mm512_set1_epi8(15);
-  if constexpr (nibbles) {
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const __m512i x = load(src + 64 * j);
-      w[j] = _mm512_and_si512(x, low);
-      w[j + 4] = SHIFTED ? _mm512_andnot_si512(low, x) : _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
-    }
-    src += 256;
-  }
-  if constexpr (PLANE == PLANE_NIBBLE1) {
-    const __m512i bits = load(src), bit = _mm512_set1_epi8(16);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const __m512i moved = j < 4 ? _mm512_slli_epi16(bits, 4 - j < 0 ? 0 : 4 - j) : _mm512_srli_epi16(bits, j - 4 < 0 ? 0 : j - 4);
-      w[j] = _mm512_ternarylogic_epi32(w[j], moved, bit, 0xF8);  // a | (b & c)
-    }
-  }
-  if constexpr (PLANE == PLANE_NIBBLE2 || !nibbles) {
-    const __m512i mask = _mm512_set1_epi8(nibbles ? 0x30 : 3);
-#pragma GCC unroll 2
-    for (int p = 0; p < 2; ++p) {
-      const __m512i bits = load(src + 64 * p);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const int left = (nibbles ? 4 : 0) - 2 * i;
-        const __m512i moved = left >= 0 ? _mm512_slli_epi16(bits, left < 0 ? 0 : left) : _mm512_srli_epi16(bits, left < 0 ? -left : 0);
-        if constexpr (nibbles) w[4 * p + i] = _mm512_ternarylogic_epi32(w[4 * p + i], moved, mask, 0xF8);
-        else w[4 * p + i] = _mm512_and_si512(moved, mask);
-      }
-    }
-    src += 128;
-  }
-  if constexpr (PLANE == PLANE_CRUMB1) {
-    const __m512i bits = load(src), bit = _mm512_set1_epi8(4);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const __m512i moved = j < 2 ? _mm512_slli_epi16(bits, j < 2 ? 2 - j : 0) : _mm512_srli_epi16(bits, j < 2 ? 0 : j - 2);
-      w[j] = _mm512_ternarylogic_epi32(w[j], moved, bit, 0xF8);
-    }
-  }
-  if constexpr (LUT) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) w[j] = _mm512_shuffle_epi8(lut, w[j]);
-  }
-}
-
-CEXT_INLINE __m512 load_f16(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
-CEXT_INLINE __m512 load_s8(const uint8_t* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
-}
-CEXT_INLINE __m512i load_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)); }
-
-// Scale and minimum of sub-block `sub` (of 32 columns, or 16) of a scale record.
-template <int SCALE>
-CEXT_INLINE void load_scale(const uint8_t* record, int sub, __m512* d, __m512* m) {
-  if constexpr (SCALE == SCALE_E8M0) {
-    const __m512i e = load_u8(record), two = _mm512_set1_epi32(2);
-    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
-    *d = _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, _mm512_cmplt_epi32_mask(e, two), small));
-    return;
-  }
-  const __m512 base = load_f16(record);
-  if constexpr (SCALE == SCALE_F16 || SCALE == SCALE_F16_MIN) {
-    *d = base;
-    if constexpr (SCALE == SCALE_F16_MIN) *m = load_f16(record + 32);
-  } else if constexpr (SCALE == SCALE_K32 || SCALE == SCALE_K16) {
-    *d = _mm512_mul_ps(base, load_s8(record + 32 + N * sub));
-  } else {
-    const __m512 base_min = _mm512_sub_ps(_mm512_setzero_ps(), load_f16(record + 32));
-    const __m512i scale = load_u8(record + 64 + N * sub);
-    if constexpr (SCALE == SCALE_K32_MIN) {
-      *d = _mm512_mul_ps(base, _mm512_cvtepi32_ps(scale));
-      *m = _mm512_mul_ps(base_min, _mm512_cvtepi32_ps(load_u8(record + 64 + N * (8 + sub))));
-    } else {
-      *d = _mm512_mul_ps(base, _mm512_cvtepi32_ps(_mm512_and_si512(scale, _mm512_set1_epi32(15))));
-      *m = _mm512_mul_ps(base_min, _mm512_cvtepi32_ps(_mm512_srli_epi32(scale, 4)));
-    }
-  }
-}
-
-template <int SCALE>
-constexpr int SUBS = SCALE >= SCALE_K16 ? 2 : 1;  // scales in a block of 32
-template <int SCALE>
-constexpr bool HAS_MIN = SCALE == SCALE_F16_MIN || SCALE == SCALE_K32_MIN || SCALE == SCALE_K16_MIN;
-template <int SCALE>
-constexpr int RECORD_BLOCKS = SCALE >= SCALE_K32 ? 8 : 1;
-template <int SCALE>
-constexpr int RECORD_BYTES = SCALE == SCALE_F16       ? 32
-                             : SCALE == SCALE_F16_MIN ? 64
-                             : SCALE == SCALE_E8M0    ? 16
-                             : SCALE == SCALE_K32     ? 160
-                             : SCALE == SCALE_K16     ? 288
-                                                      : 320;
-template <int PLANE>
-constexpr int BLOCK_BYTES = PLANE == PLANE_NIBBLE    ? 256
-                            : PLANE == PLANE_NIBBLE1 ? 320
-                            : PLANE == PLANE_NIBBLE2 ? 384
-                            : PLANE == PLANE_CRUMB   ? 128
-                            : PLANE == PLANE_CRUMB1  ? 192
-                                                     : 512;
-
-CEXT_INLINE __mmask16 rows_mask(const PackedMatrix* m, int64_t panel) {
-  const int64_t left = m->n_rows - panel * N;
-  return left >= N ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1u);
-}
 
 // What the sums of one token's n scale blocks start at, as the bits of MAGIC - zero * sum. Whole vectors are read and written.
 CEXT_INLINE void start_sums(const float* sum, int64_t n, int zero, float* out) {
@@ -147,66 +19,94 @@ CEXT_INLINE void start_sums(const float* sum, int64_t n, int zero, float* out) {
   for (int64_t i = 0; i < n; i += N) _mm512_store_ps(out + i, _mm512_fmadd_ps(_mm512_loadu_ps(sum + i), z, magic));
 }
 
-// ---- one token ----
+// ---- few tokens ----
 
-// How far ahead of the multiplication weights are fetched into L2 (memory's latency at its full speed) and into L1.
-constexpr int64_t AHEAD_BYTES = 16384;
-constexpr int64_t NEAR_BYTES = 2048;
+constexpr int FEW_TOKENS = 4;  // up to which the panels are multiplied as they are packed
 
-struct OneToken {
+struct FewTokens {         // the first token's; the others' follow at a distance
   const int8_t* q;
-  const float *d, *s;     // s: per scale block
-  const float* start;     // per scale block: start_sums
-  int64_t n_blocks;
+  const float *d, *s;      // s: per scale block
+  const float* start;      // per scale block: start_sums
+  int64_t ld_q, n_blocks, ld_s, ld_start;
 };
 
-template <int PLANE, int SCALE, bool LUT>
-void one_token(const PackedMatrix* m, int64_t panel0, int64_t panel1, const OneToken& a, __m512i lut, float* out) {
+// One panel times NT tokens. Every token's sums are those of one token alone.
+template <int NT, int PLANE, int SCALE, bool LUT>
+CEXT_INLINE void few_tokens(const uint8_t* block, const FewTokens& a, __m512i lut, __mmask16 mask, float* out,
+                            int64_t ld_out) {
   constexpr int subs = SUBS<SCALE>, quads = QUADS / subs;
   constexpr int step = BLOCK_BYTES<PLANE> + RECORD_BYTES<SCALE> / RECORD_BLOCKS<SCALE>;
+  constexpr bool shifted = PLANE == PLANE_NIBBLE && !LUT;
   const __m512 magic = _mm512_set1_ps(-MAGIC);
-  for (int64_t panel = panel0; panel < panel1; ++panel) {
-    const uint8_t* block = m->data + panel * m->panel_bytes;
-    const uint8_t* ahead = block + AHEAD_BYTES;  // runs through the panel's weights and scales as they lie
-    const uint8_t* record = block + a.n_blocks * BLOCK_BYTES<PLANE>;
-    __m512 acc = _mm512_setzero_ps();
-    for (int64_t b0 = 0; b0 < a.n_blocks; b0 += RECORD_BLOCKS<SCALE>, record += RECORD_BYTES<SCALE>) {
+  const uint8_t* ahead = block + AHEAD_BYTES;  // runs through the panel's weights and scales as they lie
+  const uint8_t* record = block + a.n_blocks * BLOCK_BYTES<PLANE>;
+  __m512 acc[NT];
+#pragma GCC unroll 4
+  for (int t = 0; t < NT; ++t) acc[t] = _mm512_setzero_ps();
+  for (int64_t b0 = 0; b0 < a.n_blocks; b0 += RECORD_BLOCKS<SCALE>, record += RECORD_BYTES<SCALE>) {
 #pragma GCC unroll 8
-      for (int i = 0; i < RECORD_BLOCKS<SCALE>; ++i, block += BLOCK_BYTES<PLANE>) {
-        const int64_t b = b0 + i;
-        const int8_t* q = a.q + b * BLOCK_COLS;
+    for (int i = 0; i < RECORD_BLOCKS<SCALE>; ++i, block += BLOCK_BYTES<PLANE>, ahead += step) {
+      const int64_t b = b0 + i;
 #pragma GCC unroll 9
-        for (int at = 0; at < step; at += 64) _mm_prefetch((const char*)ahead + at, _MM_HINT_T1);
-        ahead += step;
+      for (int at = 0; at < step; at += 64) _mm_prefetch((const char*)ahead + at, _MM_HINT_T1);
 #pragma GCC unroll 8
-        for (int at = 0; at < BLOCK_BYTES<PLANE>; at += 64) _mm_prefetch((const char*)block + NEAR_BYTES + at, _MM_HINT_T0);
-        __m512i w[QUADS];
-        constexpr bool shifted = PLANE == PLANE_NIBBLE && !LUT;
-        block_quads<PLANE, LUT, shifted>(block, lut, w);
-        __m512 minimum[2] = {};
+      for (int at = 0; at < BLOCK_BYTES<PLANE>; at += 64) _mm_prefetch((const char*)block + NEAR_BYTES + at, _MM_HINT_T0);
+      __m512i w[QUADS];
+      block_quads<PLANE, LUT, shifted>(block, lut, w);
+      __m512 minimum[2] = {};
 #pragma GCC unroll 2
-        for (int sub = 0; sub < subs; ++sub) {
-          __m512i low = _mm512_castps_si512(_mm512_set1_ps(a.start[b * subs + sub])), high = _mm512_setzero_si512();
+      for (int sub = 0; sub < subs; ++sub) {
+        __m512 d;
+        load_scale<SCALE>(record, i * subs + sub, &d, &minimum[sub]);
+        const __m512 offset = _mm512_mul_ps(magic, d);
+#pragma GCC unroll 4
+        for (int t = 0; t < NT; ++t) {
+          const int8_t* q = a.q + t * a.ld_q + b * BLOCK_COLS;
+          const float* start = a.start + t * a.ld_start + b * subs;
+          __m512i low = _mm512_castps_si512(_mm512_set1_ps(start[sub])), high = _mm512_setzero_si512();
 #pragma GCC unroll 4
           for (int j = sub * quads; j < sub * quads + quads / 2; ++j) {
             low = _mm512_dpbusd_epi32(low, w[j], broadcast4(q + 4 * j));
             high = _mm512_dpbusd_epi32(high, w[j + quads / 2], broadcast4(q + 4 * (j + quads / 2)));
           }
           if constexpr (shifted) high = _mm512_srai_epi32(high, 4);
-          __m512 d;
-          load_scale<SCALE>(record, i * subs + sub, &d, &minimum[sub]);
           const __m512 dot = _mm512_castsi512_ps(_mm512_add_epi32(low, high));
-          const __m512 scaled = _mm512_fmadd_ps(dot, d, _mm512_mul_ps(magic, d));
-          acc = _mm512_fmadd_ps(scaled, _mm512_set1_ps(a.d[b]), acc);
-        }
-        if constexpr (HAS_MIN<SCALE>) {
-#pragma GCC unroll 2
-          for (int sub = 0; sub < subs; ++sub)
-            acc = _mm512_fmadd_ps(minimum[sub], _mm512_set1_ps(a.s[b * subs + sub]), acc);
+          const __m512 scaled = _mm512_fmadd_ps(dot, d, offset);
+          acc[t] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(a.d[t * a.n_blocks + b]), acc[t]);
         }
       }
+      if constexpr (HAS_MIN<SCALE>) {
+#pragma GCC unroll 2
+        for (int sub = 0; sub < subs; ++sub)
+#pragma GCC unroll 4
+          for (int t = 0; t < NT; ++t)
+            acc[t] = _mm512_fmadd_ps(minimum[sub], _mm512_set1_ps(a.s[t * a.ld_s + b * subs + sub]), acc[t]);
+      }
     }
-    _mm512_mask_storeu_ps(out + panel * N, rows_mask(m, panel), acc);
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < NT; ++t) _mm512_mask_storeu_ps(out + t * ld_out, mask, acc[t]);
+}
+
+template <int PLANE, int SCALE, bool LUT>
+void few_tokens_panels(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t0, int64_t t1,
+                       __m512i lut, int zero, float* out, int64_t ld_out, float* start) {
+  constexpr int subs = SUBS<SCALE>;
+  const int64_t n = act->n_blocks * subs, ld_start = (n + N - 1) / N * N;
+  const float* sums = subs == 2 ? act->sum16 : act->sum;
+  for (int64_t t = t0; t < t1; ++t) start_sums(sums + t * n, n, zero, start + (t - t0) * ld_start);
+  const auto from = [&](int64_t t) {
+    return FewTokens{act->q + t * act->ld_q, act->d + t * act->n_blocks, (subs == 2 ? act->s16 : act->s) + t * n,
+                     start + (t - t0) * ld_start, act->ld_q, act->n_blocks, n, ld_start};
+  };
+  for (int64_t panel = panel0; panel < panel1; ++panel) {
+    const uint8_t* data = m->data + panel * m->panel_bytes;
+    const __mmask16 mask = rows_mask(m, panel);
+    float* to = out + panel * N;
+    int64_t t = t0;
+    for (; t + 4 <= t1; t += 4) few_tokens<4, PLANE, SCALE, LUT>(data, from(t), lut, mask, to + t * ld_out, ld_out);
+    for (; t + 2 <= t1; t += 2) few_tokens<2, PLANE, SCALE, LUT>(data, from(t), lut, mask, to + t * ld_out, ld_out);
+    if (t < t1) few_tokens<1, PLANE, SCALE, LUT>(data, from(t), lut, mask, to + t * ld_out, ld_out);
   }
 }
 
@@ -219,11 +119,14 @@ void unpack_strip(const PackedMatrix* m, int64_t panel, int64_t b0, int64_t b1, 
   const uint8_t* data = m->data + panel * m->panel_bytes;
   if constexpr (PLANE != PLANE_BYTE) {
     for (int64_t b = b0; b < b1; ++b, dst += QUADS * QUAD_BYTES) {
+      fetch_block<PLANE>(data + b * BLOCK_BYTES<PLANE>);
       __m512i w[QUADS];
       block_quads<PLANE, LUT>(data + b * BLOCK_BYTES<PLANE>, lut, w);
 #pragma GCC unroll 8
       for (int j = 0; j < QUADS; ++j) _mm512_store_si512(dst + QUAD_BYTES * j, w[j]);
     }
+  } else {
+    for (int64_t b = b0; b < b1; ++b) fetch_block<PLANE>(data + b * BLOCK_BYTES<PLANE>);
   }
   const uint8_t* record = data + n_blocks * BLOCK_BYTES<PLANE> + b0 / RECORD_BLOCKS<SCALE> * RECORD_BYTES<SCALE>;
   const __m512 magic = _mm512_set1_ps(-MAGIC);
@@ -379,18 +282,12 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
   const PanelLayout& layout = panel_layout(m->type);
   const __m512i lut =
       LUT ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)layout.lut)) : _mm512_setzero_si512();
-  if (t1 - t0 > 1) {
+  if (t1 - t0 > FEW_TOKENS) {
     many_tokens<PLANE, SCALE, LUT>(m, panel0, panel1, act, t0, t1, lut, layout.zero, out, ld_out, (uint8_t*)scratch);
     return;
   }
-  if (t1 <= t0) return;
-  constexpr int subs = SUBS<SCALE>;
   float* start = (float*)((uint8_t*)scratch + SCRATCH_WEIGHTS + SCRATCH_SCALES);
-  const int64_t n = act->n_blocks * subs;
-  start_sums((subs == 2 ? act->sum16 : act->sum) + t0 * n, n, layout.zero, start);
-  const OneToken a = {act->q + t0 * act->ld_q, act->d + t0 * act->n_blocks, (subs == 2 ? act->s16 : act->s) + t0 * n, start,
-                      act->n_blocks};
-  one_token<PLANE, SCALE, LUT>(m, panel0, panel1, a, lut, out + t0 * ld_out);
+  few_tokens_panels<PLANE, SCALE, LUT>(m, panel0, panel1, act, t0, t1, lut, layout.zero, out, ld_out, start);
 }
 
 struct Entry {
