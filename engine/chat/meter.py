@@ -16,13 +16,15 @@ from jinja2.utils import Namespace
 MAX_SECONDS = 1.0
 """Processor time of one rendering."""
 MAX_SIZE = 4_000_000
-"""Characters and items that one value may hold, everything inside it counted."""
+"""Characters that one value may hold, everything inside it counted."""
 MAX_WORK = 512_000_000
-"""Characters and items that all values of one rendering may hold together."""
+"""Characters that all values of one rendering may hold together."""
 MAX_INT_BITS = 16_384
 MAX_COUNT = 100_000
 """The largest number that may say how often or how wide."""
-_STEPS_PER_LOOK = 32
+_ITEM_SIZE = 8
+"""What an item counts beside its characters: about its memory."""
+_STEPS_PER_LOOK = 8
 
 _TEXT = (str, bytes)
 _SCALAR = (int, float, type(None), Undefined)
@@ -75,7 +77,7 @@ class Meter:
             raise TemplateLimitError(f"it makes more than {MAX_SIZE if size > MAX_SIZE else MAX_WORK:,} characters")
 
     def measure(self, value: object) -> int:
-        """Characters and items in a value, each as often as it would be written.
+        """Characters in a value, each as often as it would be written, and something for each item.
 
         Raises: TemplateLimitError: more than one value may hold.
         """
@@ -83,7 +85,7 @@ class Meter:
         waiting = [value]
         while waiting:
             item = waiting.pop()
-            size += 1
+            size += _ITEM_SIZE
             if isinstance(item, _TEXT):
                 size += len(item)
             elif isinstance(item, dict):
@@ -97,7 +99,7 @@ class Meter:
                 waiting += _held(item)
             if not isinstance(item, _SCALAR):
                 self.step()
-            if size + len(waiting) > MAX_SIZE:
+            if size + _ITEM_SIZE * len(waiting) > MAX_SIZE:
                 raise TemplateLimitError(f"a value holds more than {MAX_SIZE:,} characters")
         return size
 

@@ -55,10 +55,15 @@ def check_power(left: object, right: object) -> None:
         raise TemplateLimitError("a number is too large")
 
 
-def check_format(text: object) -> None:
-    """Check a format string: nothing may be padded to a great width."""
-    if isinstance(text, str) and _WIDE_FORMAT.search(text):
+def check_format(text: object, arguments: object) -> None:
+    """Check a format string and what it writes: nothing may be padded to a great width, or be written too often."""
+    if not isinstance(text, str):
+        return
+    if _WIDE_FORMAT.search(text):
         raise TemplateLimitError("a format asks for a great or computed width")
+    n_fields = text.count("%") + text.count("{")
+    if n_fields * current_meter.get().measure(arguments) > MAX_SIZE:
+        raise TemplateLimitError(f"a format makes more than {MAX_SIZE:,} characters")
 
 
 def check_arguments(arguments: Iterable[object]) -> None:
@@ -76,7 +81,7 @@ def check_string_call(
     if method == "replace" and len(args) >= 2:
         check_replace(text, args[0], args[1])
     elif method in ("format", "format_map"):
-        check_format(text)
+        check_format(text, [args, kwargs])
     elif method == "expandtabs":
         check_replace(text, "\t", " " * max([8, *(width for width in args if isinstance(width, int))]))
     elif method == "join" and args and isinstance(args[0], Iterable):
@@ -162,7 +167,7 @@ def _replace(s: object, old: str, new: str, count: int | None = None) -> str:
 
 
 def _format(value: str, *args: object, **kwargs: object) -> str:
-    check_format(value)
+    check_format(value, [args, kwargs])
     return value % (kwargs or args)
 
 
@@ -174,8 +179,8 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     # Source: huggingface/transformers, utils/chat_template_utils.py: not Jinja's own, which escapes for HTML.
-    if isinstance(indent, int) and not 0 <= indent <= 16:
-        raise TemplateLimitError(f"tojson(indent={indent})")
+    if (isinstance(indent, int) and not 0 <= indent <= 16) or any(len(text) > 16 for text in separators or ()):
+        raise TemplateLimitError("tojson writes too much between its items")
     current_meter.get().checked(value)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 

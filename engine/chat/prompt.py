@@ -104,7 +104,7 @@ def _render(
     if marks.without_marks(spanned) == text:
         marked = spanned
     spans = marks.find_spans(marked)
-    if [index for _, _, index in spans] != list(range(len(safe))):
+    if not safe or [index for _, _, index in spans] != list(range(len(safe))):
         return _Rendered(marked, 0, _ends_by_prefix(render, cache, safe, text, add_generation_prompt))
     heads = _heads(render, cache)
     ends = _ends_by_spans(heads, safe, text, spans)

@@ -21,11 +21,11 @@ from jinja2.visitor import NodeTransformer
 from engine.chat import operations
 from engine.chat.meter import TemplateNamespace, current_meter
 
-_LOOP, _CONCAT, _VALUE = "_counted_loop", "_counted_concat", "_counted_value"
+_LOOP, _CONCAT, _VALUE, _STEP = "_counted_loop", "_counted_concat", "_counted_value", "_counted_step"
 
 
 class _Counting(NodeTransformer):
-    """Puts a counting filter around everything that a template loops over, joins, or builds."""
+    """Puts a counting filter around all that a template loops over, joins, builds, compares or tests."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         self.generic_visit(node)
@@ -43,6 +43,18 @@ class _Counting(NodeTransformer):
     def visit_Dict(self, node: nodes.Dict) -> nodes.Filter:
         self.generic_visit(node)
         return _filtered(node, _VALUE)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Filter:
+        self.generic_visit(node)
+        return _filtered(node, _STEP)
+
+    def visit_Test(self, node: nodes.Test) -> nodes.Filter:
+        self.generic_visit(node)
+        return _filtered(node, _STEP)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
+        self.generic_visit(node)
+        return _filtered(node, _VALUE) if isinstance(node.arg, nodes.Slice) else node
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
         self.generic_visit(node)
@@ -89,6 +101,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.filters[_LOOP] = _loop
         self.filters[_CONCAT] = operations.join_texts
         self.filters[_VALUE] = _value
+        self.filters[_STEP] = _step
         self.globals = {name: self.globals[name] for name in ("range", "dict", "joiner", "cycler")}
         self.globals.update(
             namespace=TemplateNamespace,
@@ -103,7 +116,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         elif operator == "**":
             operations.check_power(left, right)
         elif operator == "%":
-            operations.check_format(left)
+            operations.check_format(left, right)
         return current_meter.get().checked(super().call_binop(context, operator, left, right))
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
@@ -134,9 +147,16 @@ def _value(value: object) -> object:
     return current_meter.get().checked(value)
 
 
+def _step(value: object) -> object:
+    current_meter.get().step()
+    return value
+
+
 def _finalize(value: object) -> object:
     """What is written out: a namespace is measured first, everything else was when it was made."""
-    return current_meter.get().checked(value) if isinstance(value, TemplateNamespace) else value
+    meter = current_meter.get()
+    meter.step()
+    return meter.checked(value) if isinstance(value, TemplateNamespace) else value
 
 
 def _counted(name: str, function: Callable[..., object]) -> Callable[..., object]:

@@ -22,8 +22,8 @@ from engine.tokenizer import Tokenizer, TokenType
 
 TemplateKind = Literal["file", "chatml", "plain"]
 
-MAX_SOURCE = 512_000
-"""Characters of a template; the longest known has 30 thousand."""
+MAX_SOURCE = 65_536
+"""Characters of a template: compiling as many takes up to a second. The longest known have 30 thousand."""
 _KEY = "tokenizer.chat_template"
 
 # What code that a template stands for may raise. MemoryError and RecursionError are as much its fault as the others.

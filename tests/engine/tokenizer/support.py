@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,7 +118,7 @@ def craft_spm(path: Path, tokens: Sequence[tuple[str, float, int]], **metadata: 
     return craft(path, {f"tokenizer.ggml.{key}": value for key, value in values.items()})
 
 
-def craft(path: Path, metadata: dict[str, object]) -> Path:
+def craft(path: Path, metadata: Mapping[str, object]) -> Path:
     """Write a file of metadata only."""
     writer = GGUFWriter(path, "llama")
     for key, value in metadata.items():
