@@ -15,7 +15,7 @@ from app.bridge.cancel import JobCancel
 from app.bridge.convert import user_error
 from app.bridge.messages import N_CTX_DEFAULT, Generate, ModelInfo, PromptMessage, ReplyStats, UserError
 from app.bridge.places import model_name
-from app.bridge.port import Ended, Generated, PortEvent, Prefilled
+from app.bridge.port import Ended, Generated, PortEvent, Prefilled, SessionCopy
 from engine import ContextParams, Model, create_context, load_model
 from engine.cancel import CancelFlag
 from engine.errors import ContextFullError, StateFileError
@@ -135,9 +135,9 @@ class LocalSession:
                         ids = np.asarray(event.tokens, dtype="<i4").tobytes()
                         yield Ended(event.reason, _stats(event.stats), ids)
 
-    def save(self, path: Path) -> int:
-        """Write the memory to a file, whole or not at all, and return its size in bytes. Raises: OSError."""
-        return self._session.save(path)
+    def snapshot(self) -> SessionCopy:
+        """Return a copy of the memory to be written."""
+        return self._session.snapshot()
 
     def load(self, path: Path) -> str:
         """Read the memory from a file; returns why it could not be used, "" where it could."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
 from app.launch import DEFAULT_MODEL, default_models_folder
@@ -66,6 +66,9 @@ def _everywhere(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:
     for folder in folders:
         yield from folder_models(Path(folder).expanduser())
     yield from folder_models(default_models_folder())
+    # Here, for it takes a tenth of a second that the first frame of the window does not have to wait.
+    from importlib import metadata
+
     for distribution in metadata.distributions():
         for file in distribution.files or ():
             if is_model_name(file.name):

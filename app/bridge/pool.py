@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.bridge.messages import SessionNotSaved, SessionSaved
 from app.bridge.port import ChatModel, ChatSession
+from app.bridge.writer import SessionWriter
 
 N_SESSIONS = 3
 """Chats kept in memory; each holds at most n_ctx tokens."""
@@ -29,7 +30,7 @@ class SessionPool:
     """Sessions of one model by chat, the one used last at the end.
 
     Args:
-        saved: called with what became of each file that was written.
+        saved: called with what became of each file that was written, in the writing thread.
 
     Thread: engine thread.
     """
@@ -38,6 +39,7 @@ class SessionPool:
         self._model = model
         self._folder = folder
         self._saved = saved
+        self._writer = SessionWriter()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
 
     def path(self, chat_id: int) -> Path:
@@ -67,31 +69,35 @@ class SessionPool:
         entry.leaf_id, entry.is_dirty = leaf_id, True
 
     def save(self, chat_id: int) -> None:
-        """Write a chat's memory to its file where it has changed; what fails costs time later, no text."""
+        """Have a chat's memory written where it has changed; what fails costs time later, no text."""
         entry = self._entries.get(chat_id)
         if entry is None or not entry.is_dirty:
             return
         entry.is_dirty = False
-        path = self.path(chat_id)
-        try:
-            n_bytes = entry.session.save(path)
-        except OSError as error:
-            log.warning("session of chat %d not saved: %s", chat_id, error)
-            self._saved(SessionNotSaved(chat_id, str(error.strerror or error)))
-            return
-        fingerprint = self._model.info.fingerprint
-        self._saved(SessionSaved(chat_id, entry.leaf_id, fingerprint, path.name, entry.session.n_used, n_bytes))
+        path, fingerprint, leaf_id = self.path(chat_id), self._model.info.fingerprint, entry.leaf_id
+        n_used = entry.session.n_used
+
+        def done(n_bytes: int, error: OSError | None) -> None:
+            if error is None:
+                self._saved(SessionSaved(chat_id, leaf_id, fingerprint, path.name, n_used, n_bytes))
+            else:
+                log.warning("session of chat %d not saved: %s", chat_id, error)
+                self._saved(SessionNotSaved(chat_id, error.strerror or str(error)))
+
+        self._writer.submit(chat_id, entry.session.snapshot(), path, done)
 
     def drop(self, chat_id: int) -> None:
         """Save a chat's memory and let go of it; without effect where it is not in memory."""
         if chat_id in self._entries:
             self.save(chat_id)
+            self._writer.wait(chat_id)
             self._entries.pop(chat_id).session.close()
 
     def close(self) -> None:
         """Save and let go of all of them."""
         while self._entries:
             self._evict()
+        self._writer.close()
 
     def _evict(self) -> None:
         self.drop(next(iter(self._entries)))
@@ -102,5 +108,6 @@ class SessionPool:
         except MemoryError:
             if not self._entries:
                 raise
-            self.close()
+            while self._entries:
+                self._evict()
             return self._model.open_session(n_ctx)

@@ -42,6 +42,16 @@ class Ended:
 PortEvent = Prefilled | Generated | Ended
 
 
+class SessionCopy(Protocol):
+    """A session as it was when the copy was made; it goes on meanwhile."""
+
+    def write(self, path: Path) -> int:
+        """Write it to a file, whole or not at all; returns its size in bytes. Any thread. Raises: OSError."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class ChatSession(Protocol):
     """The engine's memory of one chat."""
 
@@ -60,8 +70,8 @@ class ChatSession(Protocol):
     def reply(self, request: Generate, cancel: JobCancel) -> Iterator[PortEvent]:
         """Make a reply; the last event is `Ended` unless an exception ends it."""
 
-    def save(self, path: Path) -> int:
-        """Write the memory to a file, whole or not at all, and return its size in bytes. Raises: OSError."""
+    def snapshot(self) -> SessionCopy:
+        """Return a copy of the memory to be written; takes no time worth mention."""
 
     def load(self, path: Path) -> str:
         """Read the memory from a file.

@@ -33,9 +33,11 @@ class FakeEngine:
     n_words: int = 5
     delay_s: float = 0.0
     load_s: float = 0.0
+    save_s: float = 0.0
     fail_after: int | None = None
     threads: set[int] = field(default_factory=set)
     open_sessions: int = 0
+    open_copies: int = 0
     max_open_sessions: int = 0
     n_loaded: int = 0
     requests: list[Generate] = field(default_factory=list)
@@ -67,6 +69,20 @@ class FakeModel:
     def close(self) -> None:
         assert self.engine.open_sessions == 0
         self.engine.n_loaded -= 1
+
+
+class FakeCopy:
+    def __init__(self, engine: FakeEngine, state: str) -> None:
+        self.engine, self.state = engine, state
+        engine.open_copies += 1
+
+    def write(self, path: Path) -> int:
+        time.sleep(self.engine.save_s)
+        path.write_text(self.state)
+        return len(self.state)
+
+    def close(self) -> None:
+        self.engine.open_copies -= 1
 
 
 class FakeSession:
@@ -125,9 +141,8 @@ class FakeSession:
         self.out_ids = frozenset(out)
         return [word for m in kept for word in m.text.split()]
 
-    def save(self, path: Path) -> int:
-        path.write_text(json.dumps({"words": self.words, "out": sorted(self.out_ids)}))
-        return path.stat().st_size
+    def snapshot(self) -> FakeCopy:
+        return FakeCopy(self.model.engine, json.dumps({"words": self.words, "out": sorted(self.out_ids)}))
 
     def load(self, path: Path) -> str:
         try:

@@ -92,7 +92,7 @@ def bench(qtbot: QtBot, tmp_path: Path, engine: FakeEngine) -> Iterator[Bench]:
     bench = Bench(tmp_path, engine)
     yield bench
     assert bench.client.shutdown(5000)
-    assert engine.open_sessions == 0 and engine.n_loaded == 0
+    assert engine.open_sessions == engine.open_copies == engine.n_loaded == 0
 
 
 def test_a_reply_arrives_in_order_and_off_the_gui_thread(qtbot: QtBot, bench: Bench) -> None:
@@ -238,11 +238,23 @@ def test_a_damaged_session_file_is_said_and_computed_anew(qtbot: QtBot, bench: B
     assert "damaged" in finished.note
 
 
+def test_a_reply_does_not_wait_for_the_disk(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> None:
+    engine.save_s = 1.0
+    bench.load(qtbot)
+    bench.wait(qtbot, bench.generate(1, "one two"))
+    qtbot.waitUntil(lambda: engine.open_copies == 1, timeout=PATIENCE_MS)
+    bench.wait(qtbot, bench.generate(1, "one two w0 w1 w2 w3 w4 three", 102))
+    assert bench.recorder.of(SessionSaved) == []
+    engine.save_s = 0.0
+    qtbot.waitUntil(lambda: len(bench.recorder.of(SessionSaved)) == 2, timeout=PATIENCE_MS)
+    assert engine.open_copies == 0
+
+
 def test_a_full_disk_costs_no_text(qtbot: QtBot, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def save(self: object, path: Path) -> int:
+    def write(self: object, path: Path) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tests.app.fake_engine.FakeSession.save", save)
+    monkeypatch.setattr("tests.app.fake_engine.FakeCopy.write", write)
     bench.load(qtbot)
     assert bench.wait(qtbot, bench.generate(1, "one two")).finish == "stop"
     qtbot.waitUntil(lambda: bool(bench.recorder.of(SessionNotSaved)), timeout=PATIENCE_MS)

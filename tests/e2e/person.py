@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPlainTextEdit
+from PySide6.QtWidgets import QAbstractButton, QApplication, QPlainTextEdit
 
 from app.application import Application
 from app.models import MessageItem, Phase
@@ -40,6 +40,12 @@ class Person:
     def press(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
         """Press a key in the window."""
         QTest.keyClick(self._app.focusWidget() or self.program.window, key, modifier)
+
+    def click(self, name: str) -> None:
+        """Click a button by its name; it works in a window that no window manager has made the active one."""
+        button = self.program.window.findChild(QAbstractButton, name)
+        assert isinstance(button, QAbstractButton)
+        QTest.mouseClick(button, Qt.MouseButton.LeftButton)
 
     def ask(self, text: str) -> str:
         """Write a message and wait for the whole reply."""

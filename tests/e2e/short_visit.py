@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from tests.e2e.person import Person
@@ -19,8 +18,9 @@ def visit(folder: Path, model: Path, picture: Path) -> None:
     person.ask("Name three rivers of France.")
     person.program.settings.n_predict = 2000
     person.begin("Tell a very long story about a ship.")
-    person.press(Qt.Key.Key_Escape)
+    person.click("send_button")
     person.wait(person.is_idle, "the stop")
+    assert person.items()[-1].state == "stopped"
     person.begin("Go on.")
     assert person.close() < 5
     person.reopen()
