@@ -121,17 +121,19 @@ class Session:
         self._truncate(min(n_common(self.tokens, prompt), len(prompt) - 1))
         self.pending, self.spans = prompt[len(self.tokens) :], spans
         self.out_keys.discard(spans[-1].key)
-        return self._leave(leaving) if leaving else None
+        left = self._leave(leaving) if leaving else None
+        self.ctx.perf_add_reused(len(self.tokens))
+        return left
 
     def prefill(self) -> Iterator[PrefillProgress]:
-        """Compute what the cache lacks of the prompt, in batches; stops early when the context is told to abort.
+        """Compute what the cache lacks of the prompt, part by part; stops early when the context is told to abort.
 
         What was computed until then stays, so that the next attempt goes on there.
         """
         n_reused, n_total = len(self.tokens), len(self.pending)
         yield PrefillProgress(0, n_total, n_reused)
         while self.pending:
-            chunk = self.pending[: self.ctx.n_batch()]
+            chunk = self.pending[: self.ctx.n_ubatch()]
             if not self._decode(chunk, is_last=len(chunk) == len(self.pending)):
                 return
             del self.pending[: len(chunk)]

@@ -469,6 +469,10 @@ class Context(StateMixin):
         """A copy of the counters."""
         return replace(self._perf)
 
+    def perf_add_reused(self, n_tokens: int) -> None:
+        """Count tokens of a prompt that were found in the memory; sessions know how many."""
+        self._perf.n_reused += n_tokens
+
     def perf_reset(self) -> None:
         """Set the counters to zero."""
         self._perf.reset()

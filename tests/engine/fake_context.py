@@ -75,14 +75,14 @@ class FakeDetokenizer:
 class FakeContext:
     """As much of `Context` as a session uses."""
 
-    def __init__(self, n_ctx: int = 64, n_batch: int = 8, can_shift: bool = True, can_cut: bool = True) -> None:
+    def __init__(self, n_ctx: int = 64, n_ubatch: int = 8, can_shift: bool = True, can_cut: bool = True) -> None:
         self.memory = FakeMemory(can_shift, can_cut)
         self.abort_flag = np.zeros(1, dtype=np.int32)
-        self.n_decoded = 0
+        self.n_decoded = self.n_reused = 0
         self.batches: list[int] = []
         self.on_decode: Callable[[], None] = lambda: None
         self.script: list[int] | None = None
-        self._sizes = n_ctx, n_batch
+        self._sizes = n_ctx, n_ubatch
         self._logits: F32Array | None = None
         self._tokenizer = SimpleNamespace(
             bos_token_id=BOS, eog_token_ids=frozenset({EOG}), detokenizer=lambda is_continuation: FakeDetokenizer()
@@ -91,8 +91,11 @@ class FakeContext:
     def n_ctx_per_seq(self) -> int:
         return self._sizes[0]
 
-    def n_batch(self) -> int:
+    def n_ubatch(self) -> int:
         return self._sizes[1]
+
+    def perf_add_reused(self, n_tokens: int) -> None:
+        self.n_reused += n_tokens
 
     def get_model(self) -> SimpleNamespace:
         return SimpleNamespace(tokenizer=self._tokenizer, hparams=SimpleNamespace(n_vocab=N_VOCAB))
@@ -105,7 +108,7 @@ class FakeContext:
         assert batch.pos is not None
         seq_id = batch.seq_ids[0][0]
         assert int(batch.pos[0]) == len(self.memory.tokens(seq_id)), "positions go on where the cache ends"
-        assert batch.n_tokens <= self.n_batch()
+        assert batch.n_tokens <= self.n_ubatch()
         assert int(batch.pos[-1]) < self.n_ctx_per_seq()
         self.on_decode()
         if self.abort_flag[0]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.cancel import CancelFlag
-from engine.errors import ContextFullError
+from engine.errors import ContextFullError, StateFileError
 from engine.generate import Event, Finished, GenerateParams, generate
 from engine.sampling import SamplerParams
 from engine.session import Session, TurnsLeft
+from engine.session_file import pack_books, unpack_books
 from engine.turns import Span, Turn, choose_leaving, ranges_of
 from tests.engine.fake_context import BOS, FakeContext, make_session
 
@@ -51,6 +55,7 @@ def test_only_new_tokens_are_computed() -> None:
     second, _ = run(session, turns)
     # The last token of a reply was chosen but never computed.
     assert (second.stats.n_reused, second.stats.n_computed) == (13 + 3, 1 + 8)
+    assert ctx.n_reused == 13 + 3
     assert second.tokens == cold(turns, 500)
     assert ctx.memory.tokens(0) == session.tokens
 
@@ -83,7 +88,7 @@ def test_sessions_in_one_context_do_not_mix() -> None:
 
 
 def test_a_cancelled_prompt_keeps_its_finished_batches() -> None:
-    ctx = FakeContext(n_ctx=500, n_batch=8)
+    ctx = FakeContext(n_ctx=500, n_ubatch=8)
     session = make_session(ctx)
     turns = [say("1", "x" * 40)]
     done, _ = run(session, turns, stop_after=3)
@@ -192,7 +197,7 @@ def test_random_chats_are_what_a_cold_session_would_say() -> None:
     rng = random.Random(1)
     for case in range(30):
         n_ctx = rng.choice([60, 100, 150])
-        ctx = FakeContext(n_ctx=n_ctx, n_batch=7, can_shift=rng.random() < 0.7, can_cut=rng.random() < 0.7)
+        ctx = FakeContext(n_ctx=n_ctx, n_ubatch=7, can_shift=rng.random() < 0.7, can_cut=rng.random() < 0.7)
         session = make_session(ctx)
         turns = [say("s", "system", pinned=True)]
         for step in range(12):
@@ -222,3 +227,26 @@ def test_choose_leaving_and_ranges() -> None:
     assert ranges_of(spans, {"a", "b"}) == [(5, 25)]
     assert ranges_of(spans, {"a", "c"}) == [(5, 15), (25, 35)]
     assert ranges_of(spans, set()) == []
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+)
+
+
+@given(
+    st.binary(max_size=40) | st.builds(lambda spans, out: json.dumps({"spans": spans, "out": out}).encode(), JSON, JSON)
+)
+def test_books_that_are_none_are_refused(data: bytes) -> None:
+    try:
+        spans, out_keys = unpack_books(data, 0)
+    except StateFileError:
+        return
+    assert sum(span.n_tokens for span in spans) == 0
+    assert all(isinstance(key, str) for key in out_keys)
+
+
+@given(st.lists(st.tuples(st.text(), st.integers(0, 9), st.booleans())), st.sets(st.text()))
+def test_books_come_back(entries: list[tuple[str, int, bool]], out_keys: set[str]) -> None:
+    spans = [Span(*entry) for entry in entries]
+    assert unpack_books(pack_books(spans, out_keys), sum(span.n_tokens for span in spans)) == (spans, out_keys)
