@@ -62,7 +62,9 @@ class StatusLine(QWidget):
             return state.note
         if state.phase == Phase.NO_MODEL:
             return self.tr("No model is loaded")
-        if state.n_reused or state.n_computed:
+        if state.n_computed and not state.n_reused:
+            return self.tr("{done} tokens computed").format(done=number(state.n_computed))
+        if state.n_reused:
             return self.tr("{ready} tokens were ready, {done} computed").format(
                 ready=number(state.n_reused), done=number(state.n_computed)
             )

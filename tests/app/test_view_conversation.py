@@ -336,6 +336,19 @@ def test_states_are_said_under_the_text(qtbot: QtBot, state: str, word: str) -> 
     assert view._layout.message(1).note is None
 
 
+def test_text_from_right_to_left_stays_in_its_bubble(qtbot: QtBot) -> None:
+    view = make_view(qtbot, [MessageItem(1, "user", "שלום לך"), MessageItem(2, "assistant", "שלום.")])
+    bubble = view._geometry.bubble(0)
+    document = view._layout.ensure(Place(0)).document
+    assert document is not None
+    line = document.begin().layout().lineAt(0)
+    assert bubble.width() < 300
+    assert line.naturalTextRect().right() <= bubble.width()
+    reply = view._layout.ensure(Place(1)).document
+    assert reply is not None
+    assert reply.begin().layout().lineAt(0).naturalTextRect().right() == pytest.approx(760, abs=2)
+
+
 def test_removing_messages_and_emptying(qtbot: QtBot) -> None:
     view = make_view(qtbot, make_items(10))
     model_of(view).remove_from(4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ HEIGHTS = st.lists(st.integers(0, 500), min_size=1, max_size=70)
 
 def tree_of(heights: list[int]) -> HeightTree:
     tree = HeightTree()
-    tree.assign(np.array(heights, np.int64))
+    tree.assign(heights)
     return tree
 
 

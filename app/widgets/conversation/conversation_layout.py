@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
 from app.models import MessageItem
 from app.widgets.conversation.documents import DocumentBuilder
 from app.widgets.conversation.heights import HeightTree
@@ -65,6 +62,7 @@ class ConversationLayout:
         self._items: Sequence[MessageItem] = ()
         self._tree = HeightTree()
         self._open: dict[int, MessageLayout] = {}
+        self._sizes: list[tuple[int, int]] = []  # characters and line ends of each message when it was last seen
         self._border = 0  # the first message that is in the context, where an earlier one is not
         self.column = 600
 
@@ -82,6 +80,7 @@ class ConversationLayout:
         """Lay out another chat."""
         self._items = items
         self._open.clear()
+        self._sizes = [(len(item.text), item.text.count("\n")) for item in items]
         self._border = border_of(items)
         self._tree.assign(self._estimates())
 
@@ -110,6 +109,7 @@ class ConversationLayout:
             self.reset(items)
             return
         self._tree.append(0)
+        self._sizes.append((0, 0))
         self.message(i)
 
     def remove(self, items: Sequence[MessageItem], first: int, count: int) -> None:
@@ -119,12 +119,14 @@ class ConversationLayout:
             self.reset(items)
             return
         self._tree.truncate(first)
+        del self._sizes[first:]
         for i in [i for i in self._open if i >= first]:
             del self._open[i]
 
     def change(self, items: Sequence[MessageItem], i: int) -> None:
         """Take over a message that has changed; one that is not open is measured when it is seen."""
         self._items = items
+        self._sizes[i] = len(items[i].text), items[i].text.count("\n")
         if i in self._open:
             self._open[i].set_item(items[i])
             self._open[i].set_note(self._note_of(items[i]))
@@ -283,13 +285,11 @@ class ConversationLayout:
         for i, message in self._open.items():
             self._tree.set(i, message.height)
 
-    def _estimates(self) -> npt.NDArray[np.int64]:
-        """Return an estimate of the height of each message: i64[n_messages]."""
-        n = len(self._items)
-        n_chars = np.fromiter((len(item.text) for item in self._items), np.float64, n)
-        n_lines = np.fromiter((item.text.count("\n") for item in self._items), np.float64, n)
-        lines = n_lines + 1 + n_chars * (self._builder.average_px / max(self.column, 1))
-        return (lines * self._builder.line_px + self._builder.footer).astype(np.int64)
+    def _estimates(self) -> list[int]:
+        """Return an estimate of the height of each message, px."""
+        line, least = self._builder.line_px, self._builder.line_px + self._builder.footer
+        char = line * self._builder.average_px / max(self.column, 1)
+        return [int(least + n_lines * line + n_chars * char) for n_chars, n_lines in self._sizes]
 
 
 def border_of(items: Sequence[MessageItem]) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Sequence
+from itertools import accumulate
 
 
 class HeightTree:
@@ -24,13 +24,11 @@ class HeightTree:
     def __getitem__(self, i: int) -> int:
         return self._heights[i]
 
-    def assign(self, heights: npt.NDArray[np.int64]) -> None:
-        """Replace all heights: i64[n]."""
-        n = len(heights)
-        sums = np.concatenate(([0], np.cumsum(heights)))
-        nodes = np.arange(n + 1)
-        self._tree = (sums - sums[nodes - (nodes & -nodes)]).tolist()
-        self._heights = heights.tolist()
+    def assign(self, heights: Sequence[int]) -> None:
+        """Replace all heights."""
+        sums = list(accumulate(heights, initial=0))
+        self._tree = [total - sums[node & (node - 1)] if node else 0 for node, total in enumerate(sums)]
+        self._heights = list(heights)
 
     def append(self, height: int) -> None:
         """Add a row at the end."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from app.widgets.conversation.blocks import BULLETS, Block, BlockKind, Cell, Gap, Mark, MarkKind, Run, Style, runs_text
@@ -164,6 +165,11 @@ def plain(source: str, joint: str) -> list[Block]:
         Block(BlockKind.PLAIN, (Run(chunk),), gap=Gap.NONE, joint=joint if i == 0 else "")
         for i, chunk in enumerate(chunks)
     ]
+
+
+def warm_up() -> None:
+    """Import the reader on a thread of its own, so that no reply has to wait for that."""
+    Thread(target=_reader, name="markdown", daemon=True).start()
 
 
 @lru_cache(maxsize=1)

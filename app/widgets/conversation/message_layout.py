@@ -107,12 +107,15 @@ class MessageLayout:
         """Width of the text of a bubble: of its longest line where the message is short, else of the column."""
         if self.item.role == "system" or len(self.item.text) > _FITTED_CHARS:
             return self.text_width
-        widths = [
-            b.text_width + self._builder.indent(b.block) + (2 * CODE_PADDING if b.block.kind == BlockKind.CODE else 0)
-            for i in range(len(self.pieces))
-            for b in (self.ensure(i, j) for j in range(len(self.read(i))))
-        ]
-        return min(round(max(widths, default=0)) + 1, self.text_width)
+        views = [self.ensure(i, j) for i in range(len(self.pieces)) for j in range(len(self.read(i)))]
+        rooms = [self.text_width - self._wrap_width(view.block) for view in views]
+        widest = max((view.text_width + room for view, room in zip(views, rooms, strict=True)), default=0)
+        width = min(round(widest) + 1, self.text_width)
+        for view, room in zip(views, rooms, strict=True):
+            # Text that runs from right to left begins at the right edge of its document.
+            if view.document is not None and view.document.textWidth() != width - room:
+                view.document.setTextWidth(width - room)
+        return width
 
     def set_column(self, column: int) -> None:
         """Wrap at another width; heights are exact again when each block was asked for."""

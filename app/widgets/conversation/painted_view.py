@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QWidget
 
 from app.models import ConversationModel, MessageItem
@@ -19,11 +19,13 @@ from app.widgets.conversation.colouring import Colouring
 from app.widgets.conversation.conversation_layout import ConversationLayout, Place
 from app.widgets.conversation.documents import DocumentBuilder
 from app.widgets.conversation.geometry import Geometry
+from app.widgets.conversation.markdown import warm_up
 from app.widgets.conversation.pointer import Pointer
 from app.widgets.conversation.reading_position import ReadingPosition
 from app.widgets.icon_button import IconButton
 
 _FRAME_MS = 33  # streamed text is shown at most 30 times a second
+_WARM_MS = 200
 _REST = 3  # times that a slow frame took are left to other things before the next
 _COLOUR_MS = 15  # between two slices of colouring code
 _MARGIN_SIDE = 3 * GRID
@@ -54,6 +56,7 @@ class PaintedConversation(QAbstractScrollArea):
         self._focused = -1
         self._frame_timer = make_timer(self, _FRAME_MS, is_single=True)
         self._colour_timer = make_timer(self, _COLOUR_MS, is_single=True)
+        self._warm_timer = make_timer(self, _WARM_MS, is_single=True)
         self._end_button = IconButton(theme, "arrow-down", self.tr("Go to the end"), self, is_raised=True)
         self._end_button.hide()
         conversation.reset.connect(self._on_reset)
@@ -64,6 +67,7 @@ class PaintedConversation(QAbstractScrollArea):
         theme.changed.connect(self._on_theme_changed)
         self._frame_timer.timeout.connect(self._on_frame_due)
         self._colour_timer.timeout.connect(self._on_colour_due)
+        self._warm_timer.timeout.connect(self._on_warm_due)
         self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
         self._end_button.clicked.connect(self.scroll_to_end)
 
@@ -179,6 +183,14 @@ class PaintedConversation(QAbstractScrollArea):
         if not self._is_placing:
             self._position.scroll_to(value)
             self._place()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Get ready for the first reply once the window stands."""
+        super().showEvent(event)
+        self._warm_timer.start()
+
+    def _on_warm_due(self) -> None:
+        warm_up()
 
     def scrollContentsBy(self, dx: int, dy: int) -> None:
         """Do nothing: `_place` paints anew."""
