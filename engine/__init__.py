@@ -7,7 +7,7 @@ A prompt travels: `chat` -> `tokenizer` -> `batch` -> `context` -> `arch` + `gra
 from engine.adapters import ControlVector, LoraAdapter, load_control_vector, load_lora
 from engine.batch import Batch
 from engine.context.core import Context, DecodeStatus
-from engine.context.kinds import ContextBase, ContextKVSelf, create_context
+from engine.context.kinds import ContextBase, ContextEnc, ContextKVSelf, create_context
 from engine.context.params import ContextParams
 from engine.gguf import read_tensor
 from engine.model import Model, load_model
@@ -16,6 +16,7 @@ __all__ = [
     "Batch",
     "Context",
     "ContextBase",
+    "ContextEnc",
     "ContextKVSelf",
     "ContextParams",
     "ControlVector",

@@ -16,6 +16,7 @@ from cext.weights import LargeBuffer, PackedWeight, weight_bytes
 from engine.backend.cpu.lower import MappedWeight, Weight
 from engine.errors import OutOfMemoryError, TensorMissingError, TensorShapeError, UnsupportedQuantError
 from engine.gguf import dequantize
+from engine.types import F32Array
 
 if TYPE_CHECKING:
     from engine.arch.base import TensorSpec
@@ -112,11 +113,20 @@ class WeightStore:
                 self._weights[name] = np.ascontiguousarray(values.reshape(-1), dtype=np.float32)
 
     def __getitem__(self, name: str) -> Weight:
-        """The weight of that name. Raises: TensorMissingError."""
-        try:
-            return self._weights[name]
-        except KeyError:
-            raise TensorMissingError(name) from None
+        """The weight of that name, or a row of one by `name[row]`. Raises: TensorMissingError."""
+        found = self._weights.get(name)
+        if found is None:
+            found = self._row(name)
+        return found
+
+    def _row(self, name: str) -> F32Array:
+        """A row of a packed matrix by the name `matrix[row]`, kept. Raises: TensorMissingError."""
+        base, _, number = name.removesuffix("]").rpartition("[")
+        matrix = self._weights.get(base)
+        if not isinstance(matrix, PackedWeight) or not number.isdigit():
+            raise TensorMissingError(name)
+        row = self._weights[name] = matrix.row(int(number))
+        return row
 
     def get(self, name: str) -> Weight | None:
         """The weight of that name, or None."""

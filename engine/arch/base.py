@@ -62,10 +62,12 @@ class Arch(ABC):
 
     Attributes:
         name: `general.architecture`.
+        is_encoder: its tokens see each other in both directions and it has no logits.
         hparams: the common parameters.
     """
 
     name: ClassVar[str]
+    is_encoder: ClassVar[bool] = False
     hparams: HParams
 
     @abstractmethod

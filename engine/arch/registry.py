@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 ARCHITECTURES = {
     "apertus": "engine.arch.apertus:Apertus",
     "arcee": "engine.arch.plain:Arcee",
+    "bert": "engine.arch.bert:Bert",
     "bloom": "engine.arch.parallel:Bloom",
     "cohere2": "engine.arch.parallel:Cohere2",
     "command-r": "engine.arch.parallel:CommandR",
@@ -23,6 +24,7 @@ ARCHITECTURES = {
     "exaone4": "engine.arch.plain:Exaone4",
     "falcon": "engine.arch.parallel:Falcon",
     "gemma": "engine.arch.gemma:Gemma",
+    "gemma-embedding": "engine.arch.gemma3:GemmaEmbedding",
     "gemma2": "engine.arch.gemma:Gemma2",
     "gemma3": "engine.arch.gemma3:Gemma3",
     "glm4": "engine.arch.glm4:Glm4",
@@ -38,6 +40,7 @@ ARCHITECTURES = {
     "mistral3": "engine.arch.mistral3:Mistral3",
     "mpt": "engine.arch.parallel:Mpt",
     "nemotron": "engine.arch.plain:Nemotron",
+    "nomic-bert": "engine.arch.bert:NomicBert",
     "olmo": "engine.arch.olmo:Olmo",
     "olmo2": "engine.arch.olmo:Olmo2",
     "olmoe": "engine.arch.olmo:OlmoE",

@@ -92,6 +92,14 @@ class GraphBuilder:
             self._made[name] = Tensor(Op.WEIGHT, info.shape, name=name, quant=info.quant)
         return self._made[name]
 
+    def weight_row(self, name: str, row: int) -> Tensor:
+        """One row of a matrix as a vector; its name is `name[row]`."""
+        whole = self.weight(name)
+        key = f"{name}[{row}]"
+        if key not in self._made:
+            self._made[key] = Tensor(Op.WEIGHT, whole.shape[1:], name=key, quant=whole.quant)
+        return self._made[key]
+
     def build_inp(self, kind: str) -> Tensor:
         """An input of that kind. Raises: UnsupportedCallError."""
         if kind == "embd":

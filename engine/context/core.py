@@ -85,7 +85,7 @@ class Context(StateMixin):
         self._memory: KVCache | None = memory
         _attached.add(memory)
         self._embeddings = params.embeddings
-        self._causal = True
+        self._causal = not kind.encodes
         self._loras: dict[LoraAdapter, float] = {}
         self._cvec_infos: dict[str, WeightInfo] = {}
         self._cvec: tuple[tuple[int, tuple[str, ...]], ...] = ()
@@ -100,6 +100,7 @@ class Context(StateMixin):
         self._logits: F32Logits | None = None
         self._embd: F32Array | None = None
         self._n_outputs = 0
+        self._output_seqs: list[tuple[int, ...]] = []
         self._output_of: I32Array = np.zeros(0, dtype=np.int32)
         self._perf = PerfData(t_load_ms=model.load_ms)
 
@@ -283,6 +284,7 @@ class Context(StateMixin):
             graph_type=self._kind.graph_type,
             embd_input=embd_input,
             want_embd=self._embeddings,
+            want_logits=not self._kind.encodes,
             lora=tuple((base, tuple(p)) for base, p in sorted(pairs.items())),
             cvec=self._cvec,
             causal=self._causal,
@@ -347,9 +349,25 @@ class Context(StateMixin):
             KernelStatusError: logits that are not finite.
             In each case the memory is what it was before.
         """
+        if self._kind.encodes:
+            raise UnsupportedCallError("decode", f"{self._kind.name}: encode instead")
+        return self._compute(batch, "decode")
+
+    def encode(self, batch: Batch) -> DecodeStatus:
+        """Compute the hidden rows of a batch whose tokens see each other in both directions; nothing is kept.
+
+        Returns and raises: as `decode`; UnsupportedCallError: on a decoder's context.
+        """
+        if not self._kind.encodes:
+            raise UnsupportedCallError("encode", f"{self._kind.name}: decode instead")
+        if batch.n_tokens > self._n_ubatch:
+            raise BatchError(f"{batch.n_tokens} tokens to encode at once, n_ubatch is {self._n_ubatch}")
+        return self._compute(replace(batch, logits=np.ones(batch.n_tokens, dtype=np.bool_)), "encode")
+
+    def _compute(self, batch: Batch, call: str) -> DecodeStatus:
         memory = self._memory
         if memory is None:
-            raise UnsupportedCallError("decode", f"{self._kind.name} without a memory")
+            raise UnsupportedCallError(call, f"{self._kind.name} without a memory")
         if batch.n_tokens > self._params.n_batch:
             raise BatchError(f"{batch.n_tokens} tokens in a batch, n_batch is {self._params.n_batch}")
         if not self._kind.keeps_memory:
@@ -379,19 +397,18 @@ class Context(StateMixin):
             self._binding.release()
         tx.commit()
         self._n_outputs = row
+        self._output_seqs = [ids for ids, flag in zip(batch.seq_ids, batch.logits, strict=True) if flag]
         self._perf.add_decode(batch.n_tokens, 1000 * (time.perf_counter() - began))
         return DecodeStatus.OK
-
-    def encode(self, batch: Batch) -> DecodeStatus:
-        """Compute a batch without keeping its cells. Raises: UnsupportedCallError: on a decoder's context."""
-        raise UnsupportedCallError("encode", self._kind.name)
 
     def _start_outputs(self, batch: Batch) -> None:
         n_out = int(batch.logits.sum())
         n_vocab, n_embd = self._model.hparams.n_vocab, self._model.hparams.n_embd
         self._n_outputs = 0
         kept = self._logits
-        if kept is None or len(kept) < n_out or (kept.nbytes > KEEP_LOGITS_BYTES and len(kept) > 2 * n_out):
+        if self._kind.encodes:
+            self._logits = None
+        elif kept is None or len(kept) < n_out or (kept.nbytes > KEEP_LOGITS_BYTES and len(kept) > 2 * n_out):
             self._logits = None
             try:
                 self._logits = np.empty((max(n_out, 1), n_vocab), dtype=np.float32)
@@ -451,8 +468,20 @@ class Context(StateMixin):
         return row
 
     def get_embeddings_seq(self, seq_id: int) -> F32Array:
-        """The pooled row of a sequence. Raises: UnsupportedCallError: on a context without pooling."""
-        raise UnsupportedCallError("get_embeddings_seq", f"{self._kind.name} with pooling 'none'")
+        """The rows of a sequence's outputs in the last batch as one: f32[n_embd], not normalised.
+
+        Raises: UnsupportedCallError: on a context without pooling; BatchError: the sequence was not in the batch.
+        """
+        rows = self.get_embeddings()[[seq_id in ids for ids in self._output_seqs[: self._n_outputs]]]
+        if not len(rows):
+            raise BatchError(f"sequence {seq_id} has no output in the last batch")
+        pooling = self._params.pooling
+        if pooling == "mean":
+            return np.asarray(rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
+        if pooling in ("cls", "last"):
+            row: F32Array = rows[0 if pooling == "cls" else -1]
+            return row
+        raise UnsupportedCallError("get_embeddings_seq", f"{self._kind.name} with pooling '{pooling}'")
 
     def _output_row(self, i: int) -> int:
         if i < 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.context.core import Context
@@ -25,16 +25,19 @@ class ContextKind:
         graph_type: the graph it runs.
         make_memory: makes the memory for a model, parameters and n_ctx.
         keeps_memory: cells outlive a decode.
+        encodes: it computes hidden rows in both directions (`encode`) instead of logits (`decode`).
     """
 
     name: str
     graph_type: GraphType
     make_memory: Callable[[Model, ContextParams, int], KVCache]
     keeps_memory: bool
+    encodes: bool = False
 
 
 KV_SELF = ContextKind("ContextKVSelf", GraphType.DEFAULT, make_memory, keeps_memory=True)
 BASE = ContextKind("ContextBase", GraphType.DEFAULT, make_scratch_memory, keeps_memory=False)
+ENC = ContextKind("ContextEnc", GraphType.ENCODER, make_scratch_memory, keeps_memory=False, encodes=True)
 
 
 class ContextKVSelf(Context):
@@ -51,9 +54,17 @@ class ContextBase(Context):
         super().__init__(model, params, BASE)
 
 
+class ContextEnc(Context):
+    """An encoder's context: every encode stands alone and gives a hidden row for each token, pooled as asked for."""
+
+    def __init__(self, model: Model, params: ContextParams) -> None:
+        super().__init__(model, replace(params, embeddings=True), ENC)
+
+
 def create_context(model: Model, params: ContextParams | None = None) -> Context:
     """The context that fits the model.
 
     Raises: ParamError: parameters out of range, or a cache type that the head sizes forbid.
     """
-    return ContextKVSelf(model, params or ContextParams())
+    params = params or ContextParams()
+    return ContextEnc(model, params) if model.arch.is_encoder else ContextKVSelf(model, params)

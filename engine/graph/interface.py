@@ -35,6 +35,9 @@ class GraphI(Protocol):
     def weight_or_none(self, name: str) -> Tensor | None:
         """The weight of that GGUF name, or None where the file has none."""
 
+    def weight_row(self, name: str, row: int) -> Tensor:
+        """One row of a matrix as a vector. Raises: TensorMissingError."""
+
     def build_inp(self, kind: str) -> Tensor:
         """An input: "embd" f32[n_tokens, n_embd] (token embeddings or given ones), "pos", "out_ids".
 
