@@ -90,6 +90,7 @@ cdef extern from "executor.h" namespace "cext" nogil:
         int32_t is_q8
         int32_t glu
         int32_t n_expert
+        int32_t per_head
         Operand token_of
         Operand sorted_of
         Operand offsets
@@ -306,6 +307,19 @@ cdef class Program:
             stage.offsets = operand(offsets)
         if glu >= 0 and stage.items[0].matrix.n_rows != stage.items[1].matrix.n_rows:
             raise ValueError(f"{name}: gate and up differ")
+
+    def matmul_heads(self, bint rows_are_outputs, str name, tuple x, PackedWeight weight not None, tuple out):
+        """A stage in which matrix e of the weight multiplies the e-th part of every row of x, in f32."""
+        if not weight.n_expert:
+            raise ValueError(f"{name}: one matrix where one a head is needed")
+        self._begin(1, rows_are_outputs, 1, name)
+        cdef Stage* stage = &self.c.stages.back()
+        cdef MatmulItem item
+        item.matrix, item.expert_bytes, item.out = weight.matrix, weight.expert_bytes, operand(out)
+        item.bias = NULL
+        stage.x, stage.n_expert, stage.per_head = operand(x), weight.n_expert, 1
+        stage.items.push_back(item)
+        self._keep.append(weight)
 
     def attn(self, str name, int attn, tuple q, tuple out):
         """A stage of attention: q f32[n_tokens, n_head * d_k] -> out f32[n_tokens, n_head * d_v]."""

@@ -218,6 +218,11 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
       break;
     }
     case ROW_XIELU: xielu(u.row(op.x, r), op.w, op.n, out); break;
+    case ROW_COPY_PARTS: {
+      const float* x = u.row(op.x, r);
+      for (int64_t i = 0; i < op.n_sub; ++i) std::memcpy(out + i * op.arg, x + i * op.n_rot, sizeof(float) * op.n);
+      break;
+    }
     case ROW_COMBINE: {
       const float* weight = u.row(op.y, r);
       const int32_t* place = reinterpret_cast<const int32_t*>(u.row(op.z, r));
@@ -277,10 +282,15 @@ void multiply(const MatmulJob& job, const MatmulItem& item, const Part& part, in
   const Runner& u = *job.u;
   PackedMatrix matrix = item.matrix;
   matrix.data += part.expert * item.expert_bytes;
+  const float* x = u.at(job.stage->x);
+  if (job.stage->per_head) {
+    x += part.expert * matrix.n_cols;
+    out += part.expert * matrix.n_rows;
+  }
   if (job.stage->is_q8)
     u.matmul->mul_q8(&matrix, p0, p1, &job.act, part.t0, part.t1, out, ld_out, scratch);
   else
-    u.matmul->mul_f32(&matrix, p0, p1, u.at(job.stage->x), job.stage->x.ld, part.t0, part.t1, out, ld_out, scratch);
+    u.matmul->mul_f32(&matrix, p0, p1, x, job.stage->x.ld, part.t0, part.t1, out, ld_out, scratch);
   if (!item.bias) return;
   const float* bias = item.bias + part.expert * matrix.n_rows;
   const int64_t row0 = p0 * PANEL_ROWS;
@@ -325,7 +335,8 @@ void run_matmul(Runner& u, const Stage& stage) {
   if (n_rows == 0) return;
   const PackedMatrix& first = stage.items[0].matrix;
   if (stage.is_q8) act_q8_bind(&job.act, u.at(stage.x), n_rows, first.n_cols);
-  const int64_t per_part = stage.n_expert ? (n_rows + stage.n_expert - 1) / stage.n_expert : n_rows;
+  const bool has_experts = stage.n_expert && !stage.per_head;
+  const int64_t per_part = has_experts ? (n_rows + stage.n_expert - 1) / stage.n_expert : n_rows;
   job.chunk = matmul_chunk_panels(&first, per_part, u.run->n_threads);
   int64_t n_part_tasks = 0;
   for (const MatmulItem& item : stage.items) {
@@ -334,7 +345,7 @@ void run_matmul(Runner& u, const Stage& stage) {
     if (stage.glu >= 0) break;
   }
   int64_t n_tasks = 0;
-  const int32_t* offsets = stage.n_expert ? u.ints(stage.offsets) : nullptr;
+  const int32_t* offsets = has_experts ? u.ints(stage.offsets) : nullptr;
   for (int64_t e = 0; e < (stage.n_expert ? stage.n_expert : 1); ++e) {
     const int64_t t0 = offsets ? offsets[e] : 0, t1 = offsets ? offsets[e + 1] : n_rows;
     if (t0 == t1) continue;
@@ -415,13 +426,14 @@ bool stage_is_finite(const Runner& u, const Stage& s) {
   }
   if (s.kind == Stage::MATMUL) {
     for (size_t i = 0; i < (s.glu >= 0 ? 1 : s.items.size()); ++i)
-      if (!finite_rows(u, s.items[i].out, n, s.items[i].matrix.n_rows)) return false;
+      if (!finite_rows(u, s.items[i].out, n, s.items[i].matrix.n_rows * (s.per_head ? s.n_expert : 1))) return false;
     return true;
   }
   for (const RowOp& op : s.ops) {
     if (op.kind == ROW_QUANTIZE || op.kind == ROW_STORE_KV || op.kind == ROW_ROPE_TABLE ||
         op.kind == ROW_TOP_K)
       continue;
+    if (op.kind == ROW_COPY_PARTS) continue;
     const bool has_parts = op.kind == ROW_RMS_NORM || op.kind == ROW_LAYER_NORM || op.kind == ROW_ROPE;
     if (!finite_rows(u, op.out, n, has_parts ? op.n * op.n_sub : op.n)) return false;
   }

@@ -62,6 +62,7 @@ enum RowOpKind : int32_t {
   ROW_MUL_SCALAR = 24, // out = x * y[0]
   ROW_SCALE_POS = 25,  // out = x * (log(floor((pos + n_rot) / arg) + 1) * f + 1)
   ROW_XIELU = 26,      // out = xIELU(x), w = alpha_n, alpha_p, beta, eps
+  ROW_COPY_PARTS = 27, // n_sub parts of n values: from x, n_rot values apart (0: all the same), to out, arg values apart
   ROW_COMBINE = 22,    // out = sum over j < n_sub of y[j] * (row z[j] of x)
 };
 
@@ -104,6 +105,7 @@ struct Stage {
   int32_t is_q8 = 0;
   int32_t glu = -1;                 // MATMUL: UnaryOp of act(items[0]) * items[1] into items[0].out, or -1
   int32_t n_expert = 0;             // MATMUL: products with the expert of each row; SORT
+  int32_t per_head = 0;             // MATMUL: expert e multiplies the e-th part of every row instead
   Operand token_of{};               // SORT: out i32[pairs], the token of each sorted pair
   Operand sorted_of{};              // SORT: out i32[pairs], the sorted place of each (token, j)
   Operand offsets{};                // SORT: out, MATMUL: in: i32[n_expert + 1], first sorted pair of each expert

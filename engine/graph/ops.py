@@ -117,6 +117,38 @@ def xielu(x: Tensor, alpha_n: float, alpha_p: float, beta: float, eps: float) ->
     return Tensor(Op.XIELU, x.shape, (x,), {"alpha_n": alpha_n, "alpha_p": alpha_p, "beta": beta, "eps": eps})
 
 
+def _heads(x: Tensor, what: str) -> tuple[int, int]:
+    if len(x.shape) != 3 or not isinstance(x.shape[1], int) or not isinstance(x.shape[2], int):
+        raise ValueError(f"{what}: {x.shape} has no heads")
+    return x.shape[1], x.shape[2]
+
+
+def mul_mat_heads(weight: Tensor, x: Tensor) -> Tensor:
+    """Each head times its own matrix: weight [n_head, n_out, n_in], x f32[rows, n_head, n_in] -> [rows, n_head, n_out]."""
+    n_head, n_out, n_in = weight.shape
+    if _heads(x, "mul_mat_heads") != (n_head, n_in):
+        raise ValueError(f"mul_mat_heads: {weight.name} takes heads {(n_head, n_in)}, got {x.shape}")
+    return Tensor(Op.MUL_MAT_HEADS, (x.shape[0], n_head, n_out), (weight, x))
+
+
+def head_columns(x: Tensor, first: int, count: int) -> Tensor:
+    """Values [first, first + count) of every head of x f32[rows, n_head, d], copied together."""
+    n_head, d = _heads(x, "head_columns")
+    if first < 0 or first + count > d:
+        raise ValueError(f"head_columns: [{first}, {first + count}) of heads of {d}")
+    return Tensor(Op.HEAD_COLUMNS, (x.shape[0], n_head, count), (x,), {"first": first})
+
+
+def concat_heads(x: Tensor, y: Tensor) -> Tensor:
+    """x's values, then y's, in every head; one that has a single head gives it to all of the other's."""
+    heads_x, d_x = _heads(x, "concat_heads")
+    heads_y, d_y = _heads(y, "concat_heads")
+    n_head = max(heads_x, heads_y)
+    if {heads_x, heads_y} - {1, n_head}:
+        raise ValueError(f"concat_heads: {x.shape} and {y.shape}")
+    return Tensor(Op.CONCAT_HEADS, (x.shape[0], n_head, d_x + d_y), (x, y))
+
+
 def softmax(x: Tensor) -> Tensor:
     """exp(x) / sum(exp(x)) over each row."""
     return Tensor(Op.SOFTMAX, x.shape, (x,))

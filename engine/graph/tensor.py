@@ -50,6 +50,9 @@ class Op(Enum):
     TOP_K = "top_k"  # x: places of the largest values, i32
     PICK = "pick"  # x, ids: the values at those places of the row
     DIV_SUM = "div_sum"  # x / max(sum(x), least)
+    MUL_MAT_HEADS = "mul_mat_heads"  # weight, x: a matrix for each head
+    HEAD_COLUMNS = "head_columns"  # x: some values of every head
+    CONCAT_HEADS = "concat_heads"  # x, y: the values of both behind each other in every head
     MOE = "moe"  # x, ids, weights, gate, up, down, [biases of the three]
     STORE_KV = "store_kv"  # k, v
     ATTN = "attn"  # q, store, [sinks]

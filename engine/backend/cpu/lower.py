@@ -33,9 +33,10 @@ ROW_OPS = {
     Op.ADD: 5, Op.MUL: 7, Op.SCALE: 9, Op.UNARY: 10, Op.GLU: 11, Op.SOFTCAP: 12, Op.SOFTMAX: 18, Op.TOP_K: 19, Op.PICK: 20,
     Op.DIV_SUM: 21, Op.CLAMP: 23, Op.SCALE_POS: 25, Op.XIELU: 26,
 }  # fmt: skip
-GET_PACKED, GET_MAPPED, GATHER, RMS_NORM, LAYER_NORM, ROPE, COPY, QUANTIZE, STORE_KV, ROPE_TABLE, COMBINE, MUL_SCALAR = (
-    0, 1, 2, 3, 4, 13, 14, 15, 16, 17, 22, 24,
-)  # fmt: skip
+(
+    GET_PACKED, GET_MAPPED, GATHER, RMS_NORM, LAYER_NORM, ROPE, COPY, QUANTIZE, STORE_KV, ROPE_TABLE, COMBINE, MUL_SCALAR,
+    COPY_PARTS,
+) = (0, 1, 2, 3, 4, 13, 14, 15, 16, 17, 22, 24, 27)  # fmt: skip
 NONE_PLACE = (0, 0, 0, 0)
 
 Place = tuple[int, int, int, int]
@@ -285,6 +286,10 @@ class Lowering:
             self._emit_attn(node)
         elif node.op is Op.MOE:
             self._emit_moe(node)
+        elif node.op is Op.MUL_MAT_HEADS:
+            self._emit_head_products(node)
+        elif node.op in (Op.HEAD_COLUMNS, Op.CONCAT_HEADS):
+            self._emit_head_copies(node)
         else:
             self._emit_row(node)
 
@@ -458,6 +463,30 @@ class Lowering:
             self._row_op(stage, QUANTIZE, x.n_row, self._use(made), self._use(at))
             self.q8[key] = made
         return self.q8[key]
+
+    # -- heads -------------------------------------------------------------------------------------------------------
+
+    def _emit_head_products(self, node: Tensor) -> None:
+        weight, outputs, name = self._experts(node.src[0].name), self._symbol(node) is Symbol.N_OUTPUTS, node.name
+        stage = self._new_stage("matmul", self._symbol(node), name or "mul_mat_heads")
+        x, out = self._use(self.at[id(node.src[1])]), self._use(self._out(node))
+        stage.calls.append(lambda program: program.matmul_heads(outputs, name or "mul_mat_heads", x(), weight, out()))
+
+    def _emit_head_copies(self, node: Tensor) -> None:
+        stage = self._rows_stage(node, self._symbol(node))
+        n_head, d = node.shape[1:]
+        assert isinstance(n_head, int) and isinstance(d, int)
+        at, column = self._out(node), 0
+        for x in node.src:
+            heads_x, d_x = x.shape[1:]
+            assert isinstance(heads_x, int) and isinstance(d_x, int)
+            first = node.integer("first") if node.op is Op.HEAD_COLUMNS else 0
+            n = d if node.op is Op.HEAD_COLUMNS else d_x
+            source = self.at[id(x)]
+            from_x = self._use(_At(source.buffer, source.slot, source.column + first, source.ld))
+            to = self._use(_At(at.buffer, at.slot, at.column + column, at.ld))
+            self._row_op(stage, COPY_PARTS, n, to, from_x, arg=d, n_sub=n_head, n_rot=d_x if heads_x > 1 else 0)
+            column += n
 
     # -- mixtures of experts -----------------------------------------------------------------------------------------
 
