@@ -49,10 +49,16 @@ class PageSet:
     def used(self) -> dict[int, int]: ...
 
 def gather_cells(
-    row_bytes: npt.NDArray[np.int64], pages: npt.NDArray[np.uint64], cells: npt.NDArray[np.int32], out: npt.NDArray[np.uint8]
+    row_bytes: npt.NDArray[np.int64],
+    pages: npt.NDArray[np.uint64],
+    cells: npt.NDArray[np.int32],
+    out: npt.NDArray[np.uint8],
 ) -> None: ...
 def scatter_cells(
-    row_bytes: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], pages: npt.NDArray[np.uint64], cells: npt.NDArray[np.int32]
+    row_bytes: npt.NDArray[np.int64],
+    data: npt.NDArray[np.uint8],
+    pages: npt.NDArray[np.uint64],
+    cells: npt.NDArray[np.int32],
 ) -> None: ...
 def decode_rows(cache_type: int, rows: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None: ...
 def encode_rows(cache_type: int, values: npt.NDArray[np.float32], out: npt.NDArray[np.uint8]) -> None: ...
