@@ -8,8 +8,9 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 
-from PySide6.QtCore import QCoreApplication, QObject, Qt
+from PySide6.QtCore import QCoreApplication, QMessageLogContext, QObject, Qt, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
 from app.bridge.catalogue_client import CatalogueClient
@@ -31,6 +32,12 @@ CATALOGUE_QUIT_MS = 500
 """The three together are the bound on closing."""
 
 LOG_BYTES = 1_000_000
+
+_QT_LEVELS = {
+    QtMsgType.QtDebugMsg: logging.DEBUG,
+    QtMsgType.QtInfoMsg: logging.INFO,
+    QtMsgType.QtWarningMsg: logging.WARNING,
+}
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +127,8 @@ def run(folder: Path, model: str) -> int:
     except OSError as error:
         print(f"causerie: the data folder cannot be used: {error}", file=sys.stderr)
         return 1
+    sys.excepthook = _log_exception
+    qInstallMessageHandler(_log_qt_message)
     app = QApplication(sys.argv[:1])
     QCoreApplication.setApplicationName("causerie")
     QApplication.setApplicationDisplayName("Causerie")
@@ -141,6 +150,8 @@ def run(folder: Path, model: str) -> int:
     is_over = program.shutdown()
     signals.close()
     instance.release()
+    qInstallMessageHandler(None)
+    sys.excepthook = sys.__excepthook__
     logging.getLogger().removeHandler(handler)
     handler.close()
     if not is_over:
@@ -157,3 +168,13 @@ def _start_log(folder: Path) -> logging.Handler:
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.INFO)
     return handler
+
+
+def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Keep what no handler caught, a fault in the program, for who reports it."""
+    log.critical("unhandled exception", exc_info=(kind, error, trace))
+    sys.__excepthook__(kind, error, trace)
+
+
+def _log_qt_message(kind: QtMsgType, context: QMessageLogContext, message: str) -> None:
+    log.log(_QT_LEVELS.get(kind, logging.ERROR), "Qt: %s", message)

@@ -23,6 +23,50 @@ F16_BYTES = 2
 WORK_BYTES = 64 * 2**20
 """What computing takes beside weights and cache: scratch, logits, the tokenizer."""
 
+_FILE_TYPES = {
+    **dict(enumerate(["F32", "F16", "Q4_0", "Q4_1"])),
+    **dict(
+        enumerate(
+            [
+                "Q8_0",
+                "Q5_0",
+                "Q5_1",
+                "Q2_K",
+                "Q3_K_S",
+                "Q3_K_M",
+                "Q3_K_L",
+                "Q4_K_S",
+                "Q4_K_M",
+                "Q5_K_S",
+                "Q5_K_M",
+                "Q6_K",
+            ],
+            7,
+        )
+    ),
+    **dict(
+        enumerate(
+            [
+                "IQ2_XXS",
+                "IQ2_XS",
+                "Q2_K_S",
+                "IQ3_XS",
+                "IQ3_XXS",
+                "IQ1_S",
+                "IQ4_NL",
+                "IQ3_S",
+                "IQ3_M",
+                "IQ2_S",
+                "IQ2_M",
+                "IQ4_XS",
+            ],
+            19,
+        )
+    ),
+    **{31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4"},
+}
+"""Mixtures of types by their usual names. Source: `general.file_type`, gguf.constants.LlamaFileType."""
+
 Key = tuple[Path, int, int]
 
 
@@ -98,7 +142,10 @@ def _unreadable(path: Path, origin: str, error: EngineError | OSError) -> ModelE
 
 
 def _quant(gguf: GGUFFile) -> str:
-    """Return the type that most of the weights have."""
+    """Return the usual name of the file's mixture of types, else the type that most of the weights have."""
+    name = _FILE_TYPES.get(gguf.get_int("general.file_type", -1, lo=-1))
+    if name is not None:
+        return name
     n_by_type: Counter[str] = Counter()
     for tensor in gguf.tensors.values():
         n_by_type[tensor.type.name] += tensor.n_elements

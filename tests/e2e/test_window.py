@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,6 +143,36 @@ def test_the_window_stays_idle(person: Person) -> None:
     after = os.times()
     # The test's own waiting loop runs two hundred times a second and has its share in this.
     assert (after.user + after.system - before.user - before.system) / 3.0 < 0.10
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_a_kill_in_the_middle_of_a_reply(qapp: QApplication, tmp_path: Path) -> None:
+    folder, model = tmp_path / "data", real_model(SMOLLM2)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.e2e.endless_visit", str(folder), str(model)], cwd=ROOT, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    seen: list[tuple[float, str]] = []
+    while not seen or len(seen[-1][1]) < 150:
+        line = child.stdout.readline()
+        assert line, "the visit ended by itself"
+        seen.append((time.monotonic(), json.loads(line)))
+    killed_at = time.monotonic()
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    safe = [text for at, text in seen if at < killed_at - 0.5][-1]
+
+    person = Person(qapp, folder, model)
+    items = person.items()
+    assert [item.state for item in items] == ["done", "done", "done", "interrupted"]
+    assert items[-1].text.startswith(safe)
+    person.program.settings.n_predict = 10
+    state = person.program.controller.generation
+    person.ask("Go on.")
+    # The session file is that of the first reply; what was being written is computed again.
+    assert state.n_reused > 30
+    person.close()
 
 
 def test_once_with_a_real_display(xvfb_display: str, tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""What the controller asks of the other threads; tests put stand-ins in their place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from app.bridge.messages import PromptMessage, Sampling
+from app.storage.records import StoreRequest
+
+
+class Engine(Protocol):
+    """What the controller asks of the engine; `app.bridge.client.EngineClient` does it."""
+
+    def load_model(self, path: str, n_threads: int | None = None) -> int:
+        """Load a model; returns the job's id."""
+
+    def generate(
+        self,
+        chat_id: int,
+        reply_id: int,
+        messages: tuple[PromptMessage, ...],
+        sampling: Sampling,
+        n_predict: int,
+        n_ctx: int,
+        out_ids: frozenset[int],
+    ) -> int:
+        """Make a reply; returns the job's id."""
+
+    def cancel(self, job_id: int) -> None:
+        """Stop a job."""
+
+    def forget_chat(self, chat_id: int) -> None:
+        """Let go of a chat's memory."""
+
+
+class Store(Protocol):
+    """What the controller asks of storage; `app.storage.client.StorageClient` does it."""
+
+    def submit(self, request: StoreRequest) -> None:
+        """Carry out a request in its turn."""
