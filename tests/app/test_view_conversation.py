@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QGuiApplication, QTextLine
+from PySide6.QtGui import QAccessible, QGuiApplication, QTextLine
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from app.models import MessageItem
-from app.theme import ThemeMode
+from app.theme import ZOOM_STEPS, ThemeMode
 from app.widgets.conversation import ConversationView
 from app.widgets.conversation.blocks import BlockKind
 from app.widgets.conversation.conversation_layout import Place, Shown
@@ -76,7 +78,7 @@ def test_ten_thousand_messages_open_quickly(qtbot: QtBot) -> None:
 
 def test_only_messages_near_the_window_are_open(qtbot: QtBot) -> None:
     view = make_view(qtbot, make_items(5_000))
-    for share in range(100):
+    for share in range(0, 100, 4):
         view.verticalScrollBar().setValue(view.verticalScrollBar().maximum() * share // 100)
     assert len(view._layout._open) <= 230
 
@@ -378,3 +380,81 @@ def test_the_keyboard_goes_from_message_to_message(qtbot: QtBot) -> None:
     assert view.verticalScrollBar().value() == 0
     QTest.keyClick(view, Qt.Key.Key_End)
     assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
+
+
+def test_replies_are_announced_when_they_end(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(QAccessible, "isActive", lambda: True)
+    monkeypatch.setattr(QAccessible, "updateAccessibility", lambda event: said.append(event.message()))
+    item = MessageItem(2, "assistant", "All done.", "streaming")
+    view = make_view(qtbot, [MessageItem(1, "user", "x"), item])
+    model_of(view).append_text(2, " Really.")
+    assert said == []
+    model_of(view).put(replace(item, text="All done. Really.", state="done"))
+    assert said == ["All done. Really."]
+
+
+def check_sound(view: ConversationView) -> None:
+    """Heights must agree on all floors, and the window must lie inside the whole."""
+    layout, position = view._layout, view._position
+    for i, message in layout._open.items():
+        for piece in message.pieces:
+            assert piece.blocks is None or piece.height == sum(block.height for block in piece.blocks)
+        assert layout._tree[i] == message.height
+    assert layout.n_messages == len(model_of(view).items())
+    assert 0 <= position.value <= position.maximum
+    assert view.verticalScrollBar().value() == position.value
+    if position.is_following:
+        assert position.value == position.maximum
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_order_of_events_keeps_the_layout_sound(qtbot: QtBot, seed: int) -> None:
+    dice = random.Random(seed)
+    view = make_view(qtbot, make_items(dice.choice([0, 1, 30])))
+    model = model_of(view)
+    lines = [
+        "text *a* ",
+        "\n\n",
+        "- x\n",
+        "```py\nx = 1\n",
+        "```\n",
+        "# h\n",
+        "|a|b|\n|-|-|\n",
+        "|1|2|\n" * 40,
+        "> q\n",
+    ]
+
+    def append_text() -> None:
+        if model.items():
+            model.append_text(model.items()[-1].id, "".join(dice.choices(lines, k=4)))
+
+    def insert() -> None:
+        role = dice.choice(["user", "assistant", "system"])
+        model.append(MessageItem(dice.randrange(1 << 30), role, "".join(dice.choices(lines, k=3))))  # type: ignore[arg-type]
+
+    def change() -> None:
+        if model.items():
+            model.put(replace(dice.choice(model.items()), text=dice.choice(["", "new", REPLY]), state="stopped"))
+
+    def mark_out() -> None:
+        model.mark_out(frozenset(item.id for item in model.items()[: dice.randrange(4)]))
+
+    def select() -> None:
+        view.select_all()
+        view.copy_selection()
+
+    actions: list[Callable[[], object]] = [
+        *(append_text, append_text, append_text, insert, change, mark_out, select, view._on_frame_due),
+        lambda: view.resize(dice.randrange(300, 1000), dice.randrange(200, 700)),
+        lambda: view.verticalScrollBar().setValue(dice.randrange(view.verticalScrollBar().maximum() + 1)),
+        lambda: view._theme.set_zoom(dice.choice(ZOOM_STEPS)),
+        lambda: model.remove_from(dice.randrange(len(model.items()) + 1)),
+        lambda: QTest.mouseMove(view.viewport(), QPoint(dice.randrange(300), dice.randrange(300))),
+        lambda: view.grab(),
+    ]
+    for _ in range(60):
+        dice.choice(actions)()
+        view._on_frame_due()
+        check_sound(view)
+    view._theme.set_zoom(1.0)

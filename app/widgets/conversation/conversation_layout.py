@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from app.models import MessageItem
 from app.widgets.conversation.documents import DocumentBuilder
@@ -130,7 +131,7 @@ class ConversationLayout:
         if i in self._open:
             self._open[i].set_item(items[i])
             self._open[i].set_note(self._note_of(items[i]))
-            self._update(i)
+            self._store_height(i)
 
     def move_border(self) -> None:
         """Find anew where the line stands that says what has left the context."""
@@ -139,16 +140,16 @@ class ConversationLayout:
             self._border = border
             for i, message in self._open.items():
                 message.has_border = i == border > 0
-                self._update(i)
+                self._store_height(i)
 
     def message(self, i: int) -> MessageLayout:
         """Return a message, opened."""
         if i not in self._open:
-            message = MessageLayout(self._items[i], self._builder, self.column)
+            message = MessageLayout(self._items[i], self._builder, self.column, partial(self._store_height, i))
             message.has_border = i == self._border > 0
             message.set_note(self._note_of(self._items[i]))
             self._open[i] = message
-            self._update(i)
+            self._store_height(i)
         return self._open[i]
 
     def source(self, i: int) -> str:
@@ -182,14 +183,11 @@ class ConversationLayout:
         """Return the block at a place and px below its top, negative above the first block of a message."""
         i, rest = self._tree.find(max(y, 0))
         piece, block, offset = self.message(i).block_at(rest + min(y, 0))
-        self._update(i)
         return Place(i, piece, block), offset
 
     def ensure(self, place: Place) -> BlockView:
         """Return a block that has its document and its exact height."""
-        view = self.message(place.message).ensure(place.piece, place.block)
-        self._update(place.message)
-        return view
+        return self.message(place.message).ensure(place.piece, place.block)
 
     def next(self, place: Place) -> Place | None:
         """Return the block after one, None after the last."""
@@ -278,8 +276,9 @@ class ConversationLayout:
             for j in by_distance[_MAX_OPEN // 2 :]:
                 del self._open[j]
 
-    def _update(self, i: int) -> None:
-        self._tree.set(i, self._open[i].height)
+    def _store_height(self, i: int) -> None:
+        if i in self._open:
+            self._tree.set(i, self._open[i].height)
 
     def _store_open(self) -> None:
         for i, message in self._open.items():

@@ -6,6 +6,8 @@ until then their heights are estimated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtGui import QTextDocument
 
 from app.models import MessageItem
@@ -65,8 +67,17 @@ class MessageLayout:
         text_width: px, width of the column that the text is wrapped in.
     """
 
-    def __init__(self, item: MessageItem, builder: DocumentBuilder, column: int) -> None:
+    def __init__(self, item: MessageItem, builder: DocumentBuilder, column: int, on_height: Callable[[], None]) -> None:
+        """Lay out a message.
+
+        Args:
+            item: the message.
+            builder: makes its documents.
+            column: px, the room for text.
+            on_height: called when its height has become another because more of it is known.
+        """
         self.item = item
+        self._on_height = on_height
         self._builder = builder
         self.has_border = False
         self.note: QTextDocument | None = None
@@ -165,6 +176,7 @@ class MessageLayout:
         piece = self.pieces[i]
         if piece.blocks is None:
             self._read_into(piece, [])
+            self._on_height()
         assert piece.blocks is not None
         return piece.blocks
 
@@ -178,6 +190,7 @@ class MessageLayout:
                 lay_out(view.document, self._wrap_width(view.block))
         if not view.is_exact:
             self._measure(i, view, is_first=i == 0 and j == 0)
+            self._on_height()
         return view
 
     def block_top(self, i: int, j: int) -> int:

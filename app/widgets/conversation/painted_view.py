@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QWidget
 
 from app.models import ConversationModel, MessageItem
@@ -25,7 +25,7 @@ from app.widgets.conversation.reading_position import ReadingPosition
 from app.widgets.icon_button import IconButton
 
 _FRAME_MS = 33  # streamed text is shown at most 30 times a second
-_WARM_MS = 200
+_WARM_MS = 200  # after the window's first frame, since timers wait for the event loop
 _REST = 3  # times that a slow frame took are left to other things before the next
 _COLOUR_MS = 15  # between two slices of colouring code
 _MARGIN_SIDE = 3 * GRID
@@ -70,6 +70,7 @@ class PaintedConversation(QAbstractScrollArea):
         self._warm_timer.timeout.connect(self._on_warm_due)
         self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
         self._end_button.clicked.connect(self.scroll_to_end)
+        self._warm_timer.start()
 
     def scroll_to_end(self) -> None:
         """Go to the end and follow it while text streams in."""
@@ -87,6 +88,8 @@ class PaintedConversation(QAbstractScrollArea):
 
     def _on_item_inserted(self, i: int) -> None:
         items = self._conversation.items()
+        if i != self._layout.n_messages:
+            self._pointer.clear()
         self._layout.append(items, i)
         if items[i].role == "user":
             self._position.is_following = True
@@ -183,11 +186,6 @@ class PaintedConversation(QAbstractScrollArea):
         if not self._is_placing:
             self._position.scroll_to(value)
             self._place()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        """Get ready for the first reply once the window stands."""
-        super().showEvent(event)
-        self._warm_timer.start()
 
     def _on_warm_due(self) -> None:
         warm_up()

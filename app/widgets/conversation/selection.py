@@ -47,14 +47,16 @@ class Selection:
         """Return the marked characters of a block as (first, end), None where there are none."""
         if self.is_empty or not self.first.place <= place <= self.last.place:
             return None
-        start = self.first.char if place == self.first.place else 0
-        end = self.last.char if place == self.last.place else n_chars
+        # The text may have become shorter since it was marked.
+        start = min(self.first.char, n_chars) if place == self.first.place else 0
+        end = min(self.last.char, n_chars) if place == self.last.place else n_chars
         return (start, end) if start < end else None
 
 
 def selected_text(layout: ConversationLayout, selection: Selection) -> str:
     """Return what is marked, as plain text: list labels written out, messages a blank line apart."""
-    first, last = selection.first, selection.last
+    first, last = (Spot(layout.clamped(end.place), end.char) for end in (selection.first, selection.last))
+    selection = Selection(first, last)
     whole = range(first.place.message + 1, last.place.message)
     is_long = sum(len(layout.source(i)) for i in whole) > _READ_CHARS
     parts: list[str] = []
