@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cext.threadpool import ThreadPool
-from engine.backend.cpu.lower import Weight
+from engine.backend.cpu.stages import Weight
 from engine.errors import AdapterError, ModelFileError
 from engine.gguf import GGUFFile, dequantize, open_gguf
 from engine.graph.tensor import WeightInfo

@@ -15,7 +15,7 @@ from types import MappingProxyType, TracebackType
 from cext.threadpool import ThreadPool
 from engine.arch.base import Arch
 from engine.arch.registry import create_arch
-from engine.backend.cpu.lower import Weight
+from engine.backend.cpu.stages import Weight
 from engine.backend.threads import default_threads
 from engine.chat import ChatTemplate
 from engine.errors import BackendUnavailableError, ParamError, UnsupportedCallError

@@ -13,7 +13,7 @@ import numpy as np
 
 from cext.threadpool import ThreadPool
 from cext.weights import LargeBuffer, PackedWeight, weight_bytes
-from engine.backend.cpu.lower import MappedWeight, Weight
+from engine.backend.cpu.stages import MappedWeight, Weight
 from engine.errors import OutOfMemoryError, TensorMissingError, TensorShapeError, UnsupportedQuantError
 from engine.gguf import dequantize
 from engine.types import F32Array

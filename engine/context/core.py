@@ -19,7 +19,8 @@ import numpy as np
 from cext.executor import STATUS_ABORTED, STATUS_NOT_FINITE, STATUS_OK, Binding, Program, work_bytes
 from cext.threadpool import ThreadPool
 from cext.weights import LargeBuffer
-from engine.backend.cpu.lower import CacheLayout, Lowering, Weight
+from engine.backend.cpu.lower import Lowering
+from engine.backend.cpu.stages import CacheLayout, Weight
 from engine.batch import Batch, UBatch, split_simple
 from engine.context.builder import GraphBuilder, LoraPair, Topology
 from engine.context.params import ContextParams
