@@ -22,7 +22,9 @@ from cext.weights import LargeBuffer
 from engine.backend.cpu.lower import Lowering
 from engine.backend.cpu.stages import CacheLayout, Weight
 from engine.batch import Batch, UBatch, split_simple
-from engine.context.builder import GraphBuilder, LoraPair, Topology
+from engine.context.adapting import ActiveAdapters
+from engine.context.builder import GraphBuilder, Topology
+from engine.context.outputs import Outputs
 from engine.context.params import ContextParams
 from engine.context.positions import check_batch
 from engine.context.snapshot import StateMixin
@@ -34,7 +36,6 @@ from engine.errors import (
     UnsupportedCallError,
 )  # fmt: skip
 from engine.graph.result import graph_text
-from engine.graph.tensor import WeightInfo
 from engine.perf import PerfData
 from engine.types import F32Array, F32Logits, I32Array
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from engine.context.kinds import ContextKind
     from engine.memory import KVCache, Placement
     from engine.model import Model
-
-KEEP_LOGITS_BYTES = 64 << 20  # a larger array of logits is given back at the next decode
 
 
 _attached: weakref.WeakSet[KVCache] = weakref.WeakSet()
@@ -87,10 +86,7 @@ class Context(StateMixin):
         _attached.add(memory)
         self._embeddings = params.embeddings
         self._causal = not kind.encodes
-        self._loras: dict[LoraAdapter, float] = {}
-        self._cvec_infos: dict[str, WeightInfo] = {}
-        self._cvec: tuple[tuple[int, tuple[str, ...]], ...] = ()
-        self._extra_weights: dict[str, Weight] = {}
+        self._adapters = ActiveAdapters()
         self._topology_cache: Topology | None = None
         self._plans: dict[Topology, Program] = {}
         self._binding = Binding()
@@ -98,11 +94,8 @@ class Context(StateMixin):
         self._work = LargeBuffer(0)
         self._abort_callback: Callable[[], bool] | None = None
         self.abort_flag: I32Array = np.zeros(1, dtype=np.int32)
-        self._logits: F32Logits | None = None
-        self._embd: F32Array | None = None
-        self._n_outputs = 0
-        self._output_seqs: list[tuple[int, ...]] = []
-        self._output_of: I32Array = np.zeros(0, dtype=np.int32)
+        hp = model.hparams
+        self._outputs = Outputs(hp.n_vocab, hp.n_embd, kind.name)
         self._perf = PerfData(t_load_ms=model.load_ms)
 
     # -- sizes -------------------------------------------------------------------------------------------------------
@@ -231,18 +224,17 @@ class Context(StateMixin):
 
     def set_adapter_lora(self, adapter: LoraAdapter, scale: float = 1.0) -> None:
         """Use a LoRA adapter; several add up. A change of adapters leaves cells as they were computed."""
-        self._loras[adapter] = float(scale)
-        self._extra_weights.update(adapter.weights)
+        self._adapters.set_lora(adapter, scale)
         self._topology_cache = None
 
     def rm_adapter_lora(self, adapter: LoraAdapter) -> bool:
         """Stop using an adapter; False where it was not in use."""
         self._topology_cache = None
-        return self._loras.pop(adapter, None) is not None
+        return self._adapters.remove_lora(adapter)
 
     def clear_adapter_lora(self) -> None:
         """Stop using all adapters."""
-        self._loras.clear()
+        self._adapters.clear_loras()
         self._topology_cache = None
 
     def apply_adapter_cvec(
@@ -252,51 +244,31 @@ class Context(StateMixin):
 
         Negative bounds: from layer 1, to the last.
         """
-        first = max(il_start, 1)
         last = self._model.hparams.n_layer - 1 if il_end < 0 else il_end
-        layers: list[tuple[int, tuple[str, ...]]] = []
-        self._cvec_infos.clear()
-        for il, direction in sorted(vector.directions.items()) if vector is not None else ():
-            if first <= il <= last:
-                name = f"cvec{id(vector)}:{scale!r}:{il}"
-                self._extra_weights[name] = np.ascontiguousarray(direction * np.float32(scale))
-                self._cvec_infos[name] = WeightInfo(
-                    (len(direction),), self._model.weight_infos["output_norm.weight"].quant
-                )
-                layers.append((il, (name,)))
-        self._cvec = tuple(layers)
+        self._adapters.set_cvec(vector, scale, max(il_start, 1), last)
         self._topology_cache = None
 
     def adapters_signature(self) -> str:
         """A text that differs where active adapters make other numbers."""
-        loras = sorted(f"{a.path.name}*{s!r}" for a, s in self._loras.items() if s != 0.0)
-        return ";".join([*loras, *(name for _, names in self._cvec for name in names)])
+        return self._adapters.signature()
 
     def _topology(self, embd_input: bool) -> Topology:
         cached = self._topology_cache
         if cached is not None and cached.embd_input == embd_input:
             return cached
-        pairs: dict[str, list[LoraPair]] = {}
-        for adapter, scale in self._loras.items():
-            for base, (a, b, rank) in adapter.pairs.items():
-                effective = scale * adapter.alpha / rank if adapter.alpha else scale
-                pairs.setdefault(base, []).append(LoraPair(a, b, effective))
         self._topology_cache = Topology(
             graph_type=self._kind.graph_type,
             embd_input=embd_input,
             want_embd=self._embeddings,
             want_logits=not self._kind.encodes,
-            lora=tuple((base, tuple(p)) for base, p in sorted(pairs.items())),
-            cvec=self._cvec,
+            lora=self._adapters.lora_pairs,
+            cvec=self._adapters.cvec,
             causal=self._causal,
         )
         return self._topology_cache
 
     def _builder(self, topology: Topology) -> GraphBuilder:
-        infos = dict(self._model.weight_infos)
-        for adapter in self._loras:
-            infos.update(adapter.infos)
-        infos.update(self._cvec_infos)
+        infos = {**self._model.weight_infos, **self._adapters.infos()}
         arch = self._model.arch
         factors = {layer.il: layer.factors for layer in arch.memory_spec(self._n_ctx)}
         memory = self._memory
@@ -333,7 +305,7 @@ class Context(StateMixin):
         return plan
 
     def _weight(self, name: str) -> Weight:
-        extra = self._extra_weights.get(name)
+        extra = self._adapters.weight(name)
         return self._model.weight(name) if extra is None else extra
 
     # -- decode ------------------------------------------------------------------------------------------------------
@@ -374,7 +346,7 @@ class Context(StateMixin):
         if not self._kind.keeps_memory:
             memory.clear()
         pos = check_batch(batch, memory, self._n_ctx, self._params.n_seq_max, self._model.hparams)
-        self._start_outputs(batch)
+        self._outputs.start(batch, want_logits=not self._kind.encodes, want_embd=self._embeddings)
         began = time.perf_counter()
         topology = self._topology(batch.tokens is None)
         plan = self._plan(topology)
@@ -387,47 +359,24 @@ class Context(StateMixin):
                 status = self._run(plan, ubatch, where, row)
                 if status == STATUS_ABORTED:
                     tx.rollback()
-                    self._n_outputs = 0
                     return DecodeStatus.ABORTED
                 row += len(ubatch.out_ids)
         except BaseException:
             tx.rollback()
-            self._n_outputs = 0
             raise
         finally:
             self._binding.release()
         tx.commit()
-        self._n_outputs = row
-        self._output_seqs = [ids for ids, flag in zip(batch.seq_ids, batch.logits, strict=True) if flag]
+        self._outputs.finish(batch, row)
         self._perf.add_decode(batch.n_tokens, 1000 * (time.perf_counter() - began))
         return DecodeStatus.OK
-
-    def _start_outputs(self, batch: Batch) -> None:
-        n_out = int(batch.logits.sum())
-        n_vocab, n_embd = self._model.hparams.n_vocab, self._model.hparams.n_embd
-        self._n_outputs = 0
-        kept = self._logits
-        if self._kind.encodes:
-            self._logits = None
-        elif kept is None or len(kept) < n_out or (kept.nbytes > KEEP_LOGITS_BYTES and len(kept) > 2 * n_out):
-            self._logits = None
-            try:
-                self._logits = np.empty((max(n_out, 1), n_vocab), dtype=np.float32)
-            except MemoryError:
-                raise OutOfMemoryError(4 * n_out * n_vocab, f"the logits of {n_out} tokens") from None
-        if self._embeddings and (self._embd is None or len(self._embd) < n_out):
-            self._embd = np.empty((max(n_out, 1), n_embd), dtype=np.float32)
-        if batch.n_tokens == 1:
-            self._output_of = np.full(1, n_out - 1, dtype=np.int32)
-        else:
-            self._output_of = np.where(batch.logits, np.cumsum(batch.logits) - 1, -1).astype(np.int32)
 
     def _run(self, plan: Program, ubatch: UBatch, where: Placement, row: int) -> int:
         hp = self._model.hparams
         binding, n_out = self._binding, len(ubatch.out_ids)
         binding.bind(
             ubatch.n_tokens, n_out, ubatch.tokens, ubatch.embd, hp.n_embd, ubatch.pos, where.rope_pos, ubatch.out_ids,
-            self._logits, hp.n_vocab, row, self._embd if self._embeddings else None, hp.n_embd,
+            self._outputs.logits, hp.n_vocab, row, self._outputs.embd, hp.n_embd,
         )  # fmt: skip
         for i, place in enumerate(where.kv):
             binding.bind_cache(i, place.pages, place.cells, place.runs, place.segments, len(place.segments))
@@ -445,27 +394,23 @@ class Context(StateMixin):
 
     def get_logits(self) -> F32Logits:
         """Logits of all outputs, in the batch's order: f32[n_outputs, n_vocab], valid until the next decode."""
-        if self._logits is None or not self._n_outputs:
-            return np.zeros((0, self._model.hparams.n_vocab), dtype=np.float32)
-        return self._logits[: self._n_outputs]
+        return self._outputs.get_logits()
 
     def get_logits_ith(self, i: int) -> F32Array:
         """Logits of the i-th token of the batch, or counted from the last output for negative i: f32[n_vocab].
 
         Raises: BatchError: that token's logits were not asked for.
         """
-        row: F32Array = self.get_logits()[self._output_row(i)]
+        row: F32Array = self.get_logits()[self._outputs.row(i)]
         return row
 
     def get_embeddings(self) -> F32Array:
         """Hidden rows of all outputs: f32[n_outputs, n_embd]. Raises: UnsupportedCallError: not asked for."""
-        if not self._embeddings or self._embd is None:
-            raise UnsupportedCallError("get_embeddings", "a context made without embeddings=True")
-        return self._embd[: self._n_outputs]
+        return self._outputs.get_embeddings()
 
     def get_embeddings_ith(self, i: int) -> F32Array:
         """The hidden row of the i-th token, or from the last output for negative i: f32[n_embd]."""
-        row: F32Array = self.get_embeddings()[self._output_row(i)]
+        row: F32Array = self.get_embeddings()[self._outputs.row(i)]
         return row
 
     def get_embeddings_seq(self, seq_id: int) -> F32Array:
@@ -473,25 +418,7 @@ class Context(StateMixin):
 
         Raises: UnsupportedCallError: on a context without pooling; BatchError: the sequence was not in the batch.
         """
-        rows = self.get_embeddings()[[seq_id in ids for ids in self._output_seqs[: self._n_outputs]]]
-        if not len(rows):
-            raise BatchError(f"sequence {seq_id} has no output in the last batch")
-        pooling = self._params.pooling
-        if pooling == "mean":
-            return np.asarray(rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
-        if pooling in ("cls", "last"):
-            row: F32Array = rows[0 if pooling == "cls" else -1]
-            return row
-        raise UnsupportedCallError("get_embeddings_seq", f"{self._kind.name} with pooling '{pooling}'")
-
-    def _output_row(self, i: int) -> int:
-        if i < 0:
-            row = self._n_outputs + i
-        else:
-            row = int(self._output_of[i]) if i < len(self._output_of) else -1
-        if not 0 <= row < self._n_outputs:
-            raise BatchError(f"no output for token {i}: {self._n_outputs} of the last batch were asked for")
-        return row
+        return self._outputs.pooled(seq_id, self._params.pooling)
 
     # -- counters ----------------------------------------------------------------------------------------------------
 
@@ -521,4 +448,4 @@ class Context(StateMixin):
             _attached.discard(self._memory)
             self._memory.close()
         self._memory = None
-        self._logits = self._embd = None
+        self._outputs.logits = self._outputs.embd = None
