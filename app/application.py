@@ -11,12 +11,13 @@ from pathlib import Path
 from types import TracebackType
 
 from PySide6.QtCore import QCoreApplication, QMessageLogContext, QObject, Qt, QtMsgType, qInstallMessageHandler
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QMessageBox
 
 from app.bridge.catalogue_client import CatalogueClient
 from app.bridge.client import EngineClient, local_engine
 from app.bridge.places import default_model
 from app.bridge.port import ChatEngine
+from app.launch import HEADLESS_PLATFORMS
 from app.models import ChatController
 from app.quit_signals import QuitSignals
 from app.settings import Settings
@@ -121,25 +122,25 @@ def run(folder: Path, model: str) -> int:
 
     Returns: the exit status.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handler = _start_log(folder)
-    except OSError as error:
-        print(f"causerie: the data folder cannot be used: {error}", file=sys.stderr)
-        return 1
     sys.excepthook = _log_exception
     qInstallMessageHandler(_log_qt_message)
     app = QApplication(sys.argv[:1])
     QCoreApplication.setApplicationName("causerie")
     QApplication.setApplicationDisplayName("Causerie")
     QApplication.setDesktopFileName("causerie")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return _refuse(app.tr("The data folder cannot be made: {0}").format(error))
     instance = SingleInstance(folder)
     if not instance.acquire():
+        if not instance.is_held():
+            return _refuse(app.tr("The data folder {0} cannot be written to.").format(folder))
         if instance.ask_first_to_show():
             print("causerie: it is running already; its window was brought to the front.", file=sys.stderr)
             return 0
-        print(f"causerie: another process uses {folder}; close it first.", file=sys.stderr)
-        return 1
+        return _refuse(app.tr("Another process uses the data folder {0}; close it first.").format(folder))
+    handler = _start_log(folder)
     signals = QuitSignals()
     program = Application(app, folder)
     instance.show_requested.connect(program.show_window)
@@ -158,6 +159,14 @@ def run(folder: Path, model: str) -> int:
         # A thread that hangs is never terminated, and Qt would abort at its destruction: text and files are whole.
         os._exit(status)
     return status
+
+
+def _refuse(sentence: str) -> int:
+    """Say why the program does not start, in a window too where there is a screen; returns the exit status."""
+    print(f"causerie: {sentence}", file=sys.stderr)
+    if QApplication.platformName() not in HEADLESS_PLATFORMS:
+        QMessageBox.critical(None, "Causerie", sentence)
+    return 1
 
 
 def _start_log(folder: Path) -> logging.Handler:

@@ -45,6 +45,10 @@ class SingleInstance(QObject):
         self._server.listen(self._name)
         return True
 
+    def is_held(self) -> bool:
+        """Whether it is another process that keeps the lock from us, and not the folder itself."""
+        return self._lock.error() == QLockFile.LockError.LockFailedError
+
     def ask_first_to_show(self) -> bool:
         """Ask the process that has the lock to show its window; False where it does not answer."""
         socket = QLocalSocket(self)

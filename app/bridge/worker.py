@@ -109,7 +109,6 @@ class EngineWorker(QObject):
             self._engine = self._make_engine()
         self._close_model()
         self._model = self._engine.load_model(Path(request.path), request.n_threads, progress)
-        self._sessions.mkdir(parents=True, exist_ok=True)
         self._pool = SessionPool(self._model, self._sessions, self._tell)
         self._tell(ModelLoaded(request.job_id, self._model.info))
 

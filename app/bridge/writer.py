@@ -28,6 +28,7 @@ class SessionWriter:
 
         def write() -> None:
             try:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 n_bytes = copy.write(path)
             except OSError as error:
                 done(0, error)

@@ -68,6 +68,13 @@ class Database:
         database._migrate()
         return database
 
+    @classmethod
+    def in_memory(cls, folder: Path) -> Database:
+        """Open a database that is gone with the program, for a folder that cannot be used."""
+        database = cls(_connect(":memory:"), folder)
+        database._migrate()
+        return database
+
     @contextlib.contextmanager
     def transaction(self, durability: Durability) -> Iterator[sqlite3.Connection]:
         """Run the block as one transaction; an exception undoes it."""
@@ -131,7 +138,7 @@ def is_damage(error: sqlite3.Error) -> bool:
     return isinstance(code, int) and (code & 0xFF) in _DAMAGED
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path | str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.row_factory = sqlite3.Row
     try:

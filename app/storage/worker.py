@@ -66,7 +66,12 @@ class StorageWorker(QObject):
         try:
             (self._folder / sessions.FOLDER_NAME).mkdir(parents=True, exist_ok=True)
             database = Database.open(self._folder)
-            self._database, self._store = database, ChatStore(database)
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error)
+            # The program can be used, and says that nothing is kept.
+            database = Database.in_memory(self._folder)
+        self._database, self._store = database, ChatStore(database)
+        try:
             if not database.is_readonly:
                 self._store.recover()
             store = self._store
@@ -188,6 +193,6 @@ def _user_error(error: sqlite3.Error | OSError, folder: Path) -> UserError:
         return UserError("Read only", "Your chats can only be read: the last change was not kept.")
     return UserError(
         "Not kept",
-        f"The last change was not kept in {folder}: {error}.",
+        f"Chats cannot be kept in {folder}: {error}.",
         "See that the folder can be written to and that the disk has room.",
     )

@@ -173,8 +173,33 @@ def test_a_second_process_on_the_folder_is_refused_and_heard(qtbot: QtBot, tmp_p
         assert second.ask_first_to_show()
     first.release()
     assert second.acquire()
-    assert not first.ask_first_to_show() or True
+    assert not first.acquire() and first.is_held()
     second.release()
+
+
+def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    command = [sys.executable, "-m", "app", "--data", str(tmp_path / "file" / "data")]
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert child.returncode == 1
+    assert child.stderr.startswith("causerie: The data folder cannot be made") and child.stderr.count("\n") == 1
+
+
+def test_without_a_database_file_the_window_works_and_says_so(
+    qtbot: QtBot, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "data" / "causerie.db").mkdir(parents=True)
+    program = Program(qtbot, tmp_path, FakeEngine())
+    assert "storage" in caplog.text
+    program.app.controller.send("one two three")
+    program.wait_idle()
+    assert program.texts()[1] == ("w0 w1 w2 w3 w4 ", "done")
+    chat_id = program.app.controller.conversation.chat_id
+    program.app.controller.new_chat()
+    assert chat_id is not None
+    program.app.controller.open_chat(chat_id)
+    qtbot.waitUntil(lambda: len(program.texts()) == 2, timeout=PATIENCE_MS)
+    program.close()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGTERM")

@@ -98,6 +98,21 @@ def test_closing_in_the_middle_and_going_on(person: Person) -> None:
     assert state.n_computed < 20
 
 
+def test_a_damaged_session_file_costs_time_and_is_said(person: Person, tmp_path: Path) -> None:
+    person.program.settings.n_predict = 20
+    person.ask("Name three rivers of France.")
+    person.close()
+    (file,) = (tmp_path / "data" / "sessions").glob("*.kv")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    file.write_bytes(content)
+    person.reopen()
+    assert person.ask("And of Italy?")
+    state = person.program.controller.generation
+    assert "damaged" in state.note
+    assert state.n_reused == 0 and state.n_computed > 40
+
+
 def test_the_same_text_warm_and_restored(person: Person) -> None:
     person.program.settings.n_predict = 30
     person.ask("Name three rivers of France.")
