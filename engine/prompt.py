@@ -48,7 +48,7 @@ class PromptBuilder:
         """Return the turns of a conversation; the last one is the opening of the reply.
 
         The message to be answered is pinned: a question that leaves before its reply is no question. So is what the
-        template puts in front by itself.
+        template puts in front by itself, and the turn into which a template merges a pinned message.
 
         Args:
             messages: from the first to the one to be answered, at least one.
@@ -60,6 +60,10 @@ class PromptBuilder:
         known = {i: message.tokens for i, message in enumerate(messages) if message.tokens}
         made = self._template.turns(self._tokenizer, as_dicts, known=known)
         turns = [Turn(OPENING_KEY, made.opening, pinned=True)] if made.opening else []
+        owed = ""  # text of a pinned message that no turn has shown yet
         for message, tokens in zip(messages, made.messages, strict=True):
-            turns.append(Turn(message.key, tokens, message.pinned or message is messages[-1]))
+            owed = owed or (message.text.strip() if message.pinned else "")
+            turns.append(Turn(message.key, tokens, message.pinned or bool(owed) or message is messages[-1]))
+            if owed and owed in self._tokenizer.decode(tokens):
+                owed = ""
         return [*turns, Turn(reply_key, made.generation)]

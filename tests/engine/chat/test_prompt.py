@@ -10,6 +10,8 @@ from engine.chat import ChatTemplate, Message
 from engine.chat.builtin import CHATML, PLAIN
 from engine.chat.marks import without_marks
 from engine.errors import ChatTemplateError
+from engine.prompt import Message as PromptMessage
+from engine.prompt import PromptBuilder
 from engine.tokenizer import Tokenizer
 from tests.engine.tokenizer.support import craft_bpe, load, vocab_folder
 
@@ -79,6 +81,14 @@ def test_messages_that_are_merged_add_together(tokenizer: Tokenizer) -> None:
         "<|im_start|>assistant\nHello!<|im_end|>",
         "<|im_start|>user\nBye<|im_end|>",
     ]
+
+
+def test_a_turn_with_a_pinned_message_in_it_is_pinned(tokenizer: Tokenizer) -> None:
+    messages = [PromptMessage(str(i), str(m["role"]), str(m["content"]), pinned=i == 0) for i, m in enumerate(TALK)]
+    for source, pinned in ((MERGING, ["0", "1", "3"]), (CHATML, ["0", "3"])):
+        turns = PromptBuilder(ChatTemplate(source), tokenizer).turns(messages, "4")
+        assert [turn.key for turn in turns if turn.pinned] == pinned
+        assert [turn.key for turn in turns] == ["0", "1", "2", "3", "4"]
 
 
 def test_what_later_messages_change_is_one_lump(tokenizer: Tokenizer) -> None:
