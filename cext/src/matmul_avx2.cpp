@@ -3,9 +3,9 @@
 // A strip of one panel and up to STRIP_COLS columns is unpacked to bytes once and multiplied with tiles of three tokens.
 // `vpmaddubsw` gives 16-bit sums of two products: weights below 16 can add up eight of them before they overflow, weights below
 // 32 four, below 64 two. Weights of 8 bits are made signed, and their sign moves to the activation, so that one sum fits.
-#include "half.h"
 #include "intrinsics.h"
 #include "matmul_impl.h"
+#include "quantize_avx2.h"
 
 namespace cext {
 namespace {
@@ -290,10 +290,6 @@ void mul_q8(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* 
   for (const Entry& e : ENTRIES)
     if (e.plane == layout.plane && e.scale == layout.scale && e.lut == (layout.lut != nullptr))
       return e.mul(m, panel0, panel1, act, t0, t1, out, ld_out, scratch);
-}
-
-void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, int64_t t1) {
-  MATMUL_SCALAR.quantize_rows(x, ldx, dst, t0, t1);
 }
 
 }  // namespace

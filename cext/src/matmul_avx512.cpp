@@ -2,8 +2,8 @@
 //
 // One token streams the panels as they are packed. More tokens unpack a strip of two panels and up to STRIP_COLS columns to
 // bytes once and multiply it with tiles of tokens; 2 rows of registers times 6 tokens keep all sums in registers.
-#include "half.h"
 #include "panel_avx512.h"
+#include "quantize_avx2.h"
 
 namespace cext {
 namespace {
@@ -312,43 +312,6 @@ void mul_q8(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* 
   for (const Entry& e : ENTRIES)
     if (e.plane == layout.plane && e.scale == layout.scale && e.lut == (layout.lut != nullptr))
       return e.mul(m, panel0, panel1, act, t0, t1, out, ld_out, scratch);
-}
-
-// ---- activations ----
-
-void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, int64_t t1) {
-  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-  for (int64_t t = t0; t < t1; ++t)
-    for (int64_t b = 0; b < dst->n_blocks; ++b) {
-      const int64_t at = t * dst->n_blocks + b, col = b * BLOCK_COLS, left = dst->n_cols - col;
-      const uint32_t mask = left >= BLOCK_COLS ? 0xFFFFFFFFu : (1u << left) - 1u;
-      const float* from = x + t * ldx + col;
-      const __m512 x0 = _mm512_maskz_loadu_ps((__mmask16)mask, from);
-      const __m512 x1 = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), from + N);
-      // NUMERICS: the largest |x| by its bits, so that a NaN is the largest and shows in d.
-      const int top = _mm512_reduce_max_epi32(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(x0), magnitude),
-                                                               _mm512_and_si512(_mm512_castps_si512(x1), magnitude)));
-      const float amax = f32_from_bits((uint32_t)top);
-      const bool plain = amax >= 1e-30f && top < 0x7f800000;
-      const float d = amax < 1e-30f ? 0.0f : amax / 127.0f;
-      __m512i q0 = _mm512_setzero_si512(), q1 = q0;
-      if (plain) {
-        const __m512 inverse = _mm512_set1_ps(127.0f / amax);
-        q0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse));
-        q1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse));
-      }
-      int8_t* q = dst->q + t * dst->ld_q + col;
-      _mm_storeu_si128((__m128i*)q, _mm512_cvtepi32_epi8(q0));
-      _mm_storeu_si128((__m128i*)(q + N), _mm512_cvtepi32_epi8(q1));
-      const float sum0 = (float)_mm512_reduce_add_epi32(q0), sum1 = (float)_mm512_reduce_add_epi32(q1);
-      dst->d[at] = d;
-      dst->sum[at] = sum0 + sum1;
-      dst->sum16[2 * at] = sum0;
-      dst->sum16[2 * at + 1] = sum1;
-      dst->s[at] = d * (sum0 + sum1);
-      dst->s16[2 * at] = d * sum0;
-      dst->s16[2 * at + 1] = d * sum1;
-    }
 }
 
 }  // namespace
