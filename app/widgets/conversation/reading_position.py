@@ -41,6 +41,7 @@ class ReadingPosition:
         layout = self._layout
         last = layout.last_place()
         if last is None:
+            self._line = None
             self.value = self.maximum = 0
             self._anchor = Anchor(Place(0), -MARGIN_TOP)
             return
@@ -104,7 +105,7 @@ class ReadingPosition:
 
     def restore_line(self) -> None:
         """Bring the line that `hold_line` remembered back to the window's top."""
-        if self._line is not None:
+        if self._line is not None and self._layout.n_messages:
             held, char, rest = self._line
             place = self._layout.clamped(held)
             document = self._layout.ensure(place).document
@@ -122,7 +123,8 @@ class ReadingPosition:
 
 
 def line_top(document: QTextDocument, char: int) -> float:
-    """Return where the line with a character begins in its document, px."""
+    """Return where the line with a character begins in its document, px; the last one's where there are fewer."""
+    char = min(char, document.characterCount() - 1)
     block = document.findBlock(char)
     line = block.layout().lineForTextPosition(char - block.position())
     top = document.documentLayout().blockBoundingRect(block).top()
