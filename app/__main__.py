@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns: the exit status.
     """
+    # The engine has threads of its own; numpy's would only take memory, and never end.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     parser = argparse.ArgumentParser(prog="causerie", description="Chat with language models on your own computer.")
     parser.add_argument("model", nargs="?", default="", metavar="MODEL", help="a GGUF file to start with")
     parser.add_argument("--data", metavar="DIR", help="where chats and settings are kept (default: the user's folder)")

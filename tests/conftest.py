@@ -22,6 +22,7 @@ for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_H
     os.environ[_name] = str(_folder)
 os.environ["CAUSERIE_DATA"] = str(Path(_HOME, "causerie"))
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the program does: numpy's threads never end
 for _name in ("DISPLAY", "WAYLAND_DISPLAY"):
     os.environ.pop(_name, None)
 
