@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from engine.chat import ChatTemplate
 from engine.tokenizer import Tokenizer
@@ -44,7 +45,7 @@ class PromptBuilder:
         self._template = template
         self._tokenizer = tokenizer
 
-    def turns(self, messages: Sequence[Message], reply_key: str) -> list[Turn]:
+    def turns(self, messages: Sequence[Message], reply_key: str, now: datetime | None = None) -> list[Turn]:
         """Return the turns of a conversation; the last one is the opening of the reply.
 
         The message to be answered is pinned: a question that leaves before its reply is no question. So is what the
@@ -53,12 +54,13 @@ class PromptBuilder:
         Args:
             messages: from the first to the one to be answered, at least one.
             reply_key: key of the reply's turn.
+            now: the time that the template is told, the same for all of a conversation; None: the present.
 
         Raises: ChatTemplateError: the template does not work with these messages.
         """
         as_dicts = [{"role": message.role, "content": message.text} for message in messages]
         known = {i: message.tokens for i, message in enumerate(messages) if message.tokens}
-        made = self._template.turns(self._tokenizer, as_dicts, known=known)
+        made = self._template.turns(self._tokenizer, as_dicts, known=known, now=now)
         turns = [Turn(OPENING_KEY, made.opening, pinned=True)] if made.opening else []
         owed = ""  # text of a pinned message that no turn has shown yet
         for message, tokens in zip(messages, made.messages, strict=True):

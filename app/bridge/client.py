@@ -90,13 +90,14 @@ class EngineClient(QObject):
         n_predict: int,
         n_ctx: int,
         out_ids: frozenset[int],
+        began_at: str,
     ) -> int:
         """Make a reply once the replies asked for before are over.
 
         Returns: the job's id.
         """
         job_id, cancel = self._new_job()
-        request = Generate(job_id, chat_id, reply_id, messages, sampling, n_predict, n_ctx, out_ids)
+        request = Generate(job_id, chat_id, reply_id, messages, sampling, n_predict, n_ctx, out_ids, began_at)
         self._requested.emit(request, cancel)
         return job_id
 

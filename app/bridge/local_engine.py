@@ -5,7 +5,8 @@ Imported in the engine thread only, since it reads the engine's modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -69,9 +70,10 @@ class LocalModel:
         ctx = create_context(self._model, ContextParams(n_ctx=n_ctx, n_threads=self._model.n_threads))
         return LocalSession(self, Session(ctx))
 
-    def turns(self, messages: Sequence[PromptMessage], reply_id: int) -> list[Turn]:
+    def turns(self, request: Generate) -> list[Turn]:
         """Return the turns of a conversation; a turn's key is its message's id. Raises: ChatTemplateError."""
-        return self._prompts.turns([self._message(message) for message in messages], str(reply_id))
+        began = datetime.fromisoformat(request.began_at) if request.began_at else None
+        return self._prompts.turns([self._message(m) for m in request.messages], str(request.reply_id), began)
 
     def close(self) -> None:
         """Let go of the weights."""
@@ -111,7 +113,7 @@ class LocalSession:
         if self._session.n_used == 0:
             # Without its saved memory the chat goes on from the turns it had, as it was shown.
             self._session.out_keys = {str(message_id) for message_id in request.out_ids}
-        turns = self._model.turns(request.messages, request.reply_id)
+        turns = self._model.turns(request)
         sampling = request.sampling
         sampler = SamplerParams(
             temperature=sampling.temperature,

@@ -117,6 +117,7 @@ class Generate:
         messages: the branch from its root to the message to answer.
         n_ctx: tokens the chat's context holds; 0 lets the engine choose.
         out_ids: messages that have left the chat's context before.
+        began_at: local time of the chat's first Send in ISO form, which templates may put into the prompt.
     """
 
     job_id: int
@@ -127,6 +128,7 @@ class Generate:
     n_predict: int
     n_ctx: int
     out_ids: frozenset[int] = frozenset()
+    began_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,7 @@ class ChatController(QObject):
         self._store.submit(records.AddMessages(chat.chat, (*new, reply)))
         job_id = self._engine.generate(
             *(chat_id, reply.id, prompt, self._settings.sampling(), self._settings.n_predict),
-            *(chat.chat.n_ctx, chat.out_ids),
+            *(chat.chat.n_ctx, chat.out_ids, chat.began_at),
         )
         self._replies.add(Reply(job_id, reply))
         self._board.start(chat_id, self._n_ctx_new())
@@ -381,7 +381,7 @@ class ChatController(QObject):
         return self._settings.n_ctx or (min(model.n_ctx_train, N_CTX_DEFAULT) if model else 0)
 
     def _new_record(self, text: str) -> ChatRecord:
-        frozen = {"system_prompt": self._settings.system_prompt, "date": time.strftime("%Y-%m-%dT%H:%M:%S")}
+        frozen = {"system_prompt": self._settings.system_prompt, "began_at": time.strftime("%Y-%m-%dT%H:%M:%S")}
         now = time.time()
         return ChatRecord(self._take_id(), title_of(text), now, frozen=json.dumps(frozen), n_ctx=self._settings.n_ctx)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from app.bridge.messages import PromptMessage
 from app.models.conversation import MessageItem
@@ -30,6 +32,16 @@ class OpenChat:
     def leaf(self) -> MessageRecord | None:
         """The last message of the branch."""
         return self.messages[-1] if self.messages else None
+
+    @property
+    def began_at(self) -> str:
+        """Local time of the first Send in ISO form; empty where the chat's frozen part has none."""
+        try:
+            value = json.loads(self.chat.frozen)["began_at"]
+            datetime.fromisoformat(value)
+        except (ValueError, KeyError, TypeError):
+            return ""
+        return str(value)
 
     def items(self) -> list[MessageItem]:
         """Return the messages as they are shown."""

@@ -23,6 +23,7 @@ class Engine(Protocol):
         n_predict: int,
         n_ctx: int,
         out_ids: frozenset[int],
+        began_at: str,
     ) -> int:
         """Make a reply; returns the job's id."""
 

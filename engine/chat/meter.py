@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from datetime import datetime
 
 from jinja2.runtime import Undefined
 from jinja2.utils import Namespace
@@ -56,9 +57,10 @@ def _held(namespace: TemplateNamespace) -> list[object]:
 
 
 class Meter:
-    """The count of one rendering."""
+    """The count of one rendering, and the time that it is told; None: the present."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: datetime | None = None) -> None:
+        self.now = now
         self._deadline = time.thread_time() + MAX_SECONDS
         self._steps = 0
         self._work = 0

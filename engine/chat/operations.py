@@ -191,10 +191,10 @@ def raise_exception(message: str) -> None:
 
 
 def strftime_now(format: str) -> str:
-    """The present time by that format, in the local time zone."""
+    """The conversation's time by that format, else the present one in the local time zone."""
     if len(format) > _MAX_DATE_FORMAT or re.search(r"%[-_0^#]*\d", format):
         raise TemplateLimitError("a date format is too long")
-    return datetime.now().strftime(format)
+    return (current_meter.get().now or datetime.now()).strftime(format)
 
 
 def safe_filters(environment: Environment) -> dict[str, Callable[..., object]]:

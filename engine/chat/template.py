@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 
 import jinja2
@@ -83,6 +84,7 @@ class ChatTemplate:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
+        now: datetime | None = None,
         **variables: object,
     ) -> str:
         """The prompt as text.
@@ -91,10 +93,11 @@ class ChatTemplate:
             messages: each with "role" and "content", and what else the template reads.
             tools: functions that the model may call, as JSON schemas.
             add_generation_prompt: end with what makes the model reply.
+            now: the time that templates are told, fixed for a conversation so that its prompts begin alike.
             variables: more names for the template ("enable_thinking").
         Raises: ChatTemplateError: it does not compile, refuses the messages, fails, or goes beyond a limit.
         """
-        meter = Meter()
+        meter = Meter(now)
         token = current_meter.set(meter)
         try:
             context = {
@@ -130,7 +133,7 @@ class ChatTemplate:
             tools: as `render` takes them.
             add_generation_prompt: end with what makes the model reply.
             known: the tokens of messages that the model wrote, by index: used instead of encoding their text again.
-            variables: more names for the template.
+            variables: `now`, and more names for the template.
         Raises: ChatTemplateError.
         """
         render, cache = self._renderer(tools, variables)
@@ -158,7 +161,7 @@ class ChatTemplate:
         self, tools: Sequence[Mapping[str, object]] | None, variables: Mapping[str, object]
     ) -> tuple[Callable[[Sequence[Message], bool], str], PrefixCache]:
         def render(messages: Sequence[Message], add_generation_prompt: bool) -> str:
-            return self.render(messages, tools, add_generation_prompt, **variables)
+            return self.render(messages, tools, add_generation_prompt, **variables)  # type: ignore[arg-type]
 
         key = json.dumps([tools, variables], sort_keys=True, default=str)
         if key not in self._prefixes:

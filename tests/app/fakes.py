@@ -67,6 +67,7 @@ class ScriptedEngine:
         n_predict: int,
         n_ctx: int,
         out_ids: frozenset[int],
+        began_at: str,
     ) -> int:
         job_id = self._next_job()
         self.prompts[job_id] = messages

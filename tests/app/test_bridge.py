@@ -73,7 +73,7 @@ class Bench:
 
     def generate(self, chat_id: int, text: str, reply_id: int = 100, n_ctx: int = 0) -> int:
         messages = (PromptMessage(reply_id - 1, "user", text),)
-        return self.client.generate(chat_id, reply_id, messages, Sampling(), 1000, n_ctx, frozenset())
+        return self.client.generate(chat_id, reply_id, messages, Sampling(), 1000, n_ctx, frozenset(), "")
 
     def wait(self, qtbot: QtBot, job_id: int) -> ReplyFinished:
         qtbot.waitUntil(lambda: self.recorder.finished(job_id) is not None, timeout=PATIENCE_MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import cast
 
 import pytest
@@ -176,3 +177,12 @@ def test_a_long_conversation_is_rendered_a_few_times(monkeypatch: pytest.MonkeyP
     turns = template.turns(cast(Tokenizer, CharTokenizer()), conversation)
     assert len(turns.messages) == 401 and all(turns.messages)
     assert n_rendered < 10
+
+
+def test_the_time_of_a_conversation_stands_still() -> None:
+    source = "{{ strftime_now('%d %B %Y') }}\n" + CHATML
+    tokenizer = cast(Tokenizer, CharTokenizer())
+    now = datetime(2024, 7, 26, 12, 0)
+    turns = ChatTemplate(source).turns(tokenizer, messages("q1"), now=now)
+    assert text_of(turns.tokens()).startswith("26 July 2024\n")
+    assert not text_of(ChatTemplate(source).turns(tokenizer, messages("q1")).tokens()).startswith("26 July 2024")
