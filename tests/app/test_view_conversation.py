@@ -83,6 +83,18 @@ def test_only_messages_near_the_window_are_open(qtbot: QtBot) -> None:
     assert len(view._layout._open) <= 230
 
 
+def test_only_blocks_used_last_have_documents(qtbot: QtBot) -> None:
+    text = "\n\n".join(f"Paragraph {i}." for i in range(3_000))
+    view = make_view(qtbot, [MessageItem(1, "assistant", text)])
+    bar = view.verticalScrollBar()
+    for share in range(100):
+        bar.setValue(bar.maximum() * share // 100)
+        view.grab()
+    message = view._layout.message(0)
+    views = [block for piece in message.pieces for block in piece.blocks or ()]
+    assert 10 < sum(block.document is not None for block in views) <= 500
+
+
 def test_scrolling_up_moves_the_text_by_exactly_one_step(qtbot: QtBot) -> None:
     view = make_view(qtbot, make_items(400))
     bar = view.verticalScrollBar()
@@ -237,13 +249,17 @@ def test_dragging_selects_and_ctrl_c_copies(qtbot: QtBot) -> None:
     view.grab()
 
 
-def test_double_click_marks_a_word(qtbot: QtBot) -> None:
+def test_two_clicks_mark_a_word_and_three_a_block(qtbot: QtBot) -> None:
     view = make_view(qtbot, [MessageItem(1, "assistant", "Alpha beta gamma.")])
     QTest.mouseDClick(
         view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, click_point(view, Place(0), 8)
     )
     view.copy_selection()
     assert QGuiApplication.clipboard().text() == "beta"
+    point = click_point(view, Place(0), 8)
+    QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, point)
+    view.copy_selection()
+    assert QGuiApplication.clipboard().text() == "Alpha beta gamma."
 
 
 def test_a_long_selection_does_not_read_what_lies_between(qtbot: QtBot) -> None:
@@ -400,6 +416,7 @@ def check_sound(view: ConversationView) -> None:
     for i, message in layout._open.items():
         for piece in message.pieces:
             assert piece.blocks is None or piece.height == sum(block.height for block in piece.blocks)
+        assert message.body_height == sum(piece.height for piece in message.pieces)
         assert layout._tree[i] == message.height
     assert layout.n_messages == len(model_of(view).items())
     assert 0 <= position.value <= position.maximum

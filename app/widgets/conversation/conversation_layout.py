@@ -6,6 +6,7 @@ known or estimated, in a Fenwick tree.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,7 @@ from app.widgets.conversation.message_layout import BlockView, MessageLayout, pa
 
 NoteSource = Callable[[MessageItem], str]
 
+_MAX_DOCUMENTS = 500
 _MAX_OPEN = 200  # messages kept open; others are cut and read again when they are seen again
 
 
@@ -64,6 +66,9 @@ class ConversationLayout:
         self._tree = HeightTree()
         self._open: dict[int, MessageLayout] = {}
         self._sizes: list[tuple[int, int]] = []  # characters and line ends of each message when it was last seen
+        self._recent: OrderedDict[BlockView, None] = (
+            OrderedDict()
+        )  # blocks with documents, the one used last at the end
         self._border = 0  # the first message that is in the context, where an earlier one is not
         self.column = 600
 
@@ -81,6 +86,7 @@ class ConversationLayout:
         """Lay out another chat."""
         self._items = items
         self._open.clear()
+        self._recent.clear()
         self._sizes = [(len(item.text), item.text.count("\n")) for item in items]
         self._border = border_of(items)
         self._tree.assign(self._estimates())
@@ -156,10 +162,6 @@ class ConversationLayout:
         """Return a message's text as it was written."""
         return self._items[i].text
 
-    def is_open(self, i: int) -> bool:
-        """Whether a message is near enough to the window to be laid out."""
-        return i in self._open
-
     def scroll_sideways(self, place: Place, x: int) -> None:
         """Scroll a wide block, with all blocks of the same code, to px from its left edge."""
         views = self.message(place.message).read(place.piece)
@@ -175,10 +177,6 @@ class ConversationLayout:
         """Return where a block begins, its gap included."""
         return self._tree.before(place.message) + self.message(place.message).block_top(place.piece, place.block)
 
-    def message_at(self, y: int) -> int:
-        """Return the message at a place; the last for places past the end."""
-        return self._tree.find(y)[0]
-
     def place_at(self, y: int) -> tuple[Place, int]:
         """Return the block at a place and px below its top, negative above the first block of a message."""
         i, rest = self._tree.find(max(y, 0))
@@ -187,7 +185,12 @@ class ConversationLayout:
 
     def ensure(self, place: Place) -> BlockView:
         """Return a block that has its document and its exact height."""
-        return self.message(place.message).ensure(place.piece, place.block)
+        view = self.message(place.message).ensure(place.piece, place.block)
+        self._recent[view] = None
+        self._recent.move_to_end(view)
+        if len(self._recent) > _MAX_DOCUMENTS:
+            self._recent.popitem(last=False)[0].document = None
+        return view
 
     def next(self, place: Place) -> Place | None:
         """Return the block after one, None after the last."""
@@ -263,12 +266,6 @@ class ConversationLayout:
             y += self.ensure(before).height
             place = before
         self._close_far(anchor.place.message)
-
-    def drop_far_documents(self, first: int, last: int) -> None:
-        """Drop the documents of open messages outside a range of messages."""
-        for i, message in self._open.items():
-            if not first <= i <= last:
-                message.drop_documents()
 
     def _close_far(self, i: int) -> None:
         if len(self._open) > _MAX_OPEN:

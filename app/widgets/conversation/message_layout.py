@@ -13,6 +13,7 @@ from PySide6.QtGui import QTextDocument
 from app.models import MessageItem
 from app.widgets.conversation.blocks import Block, BlockKind
 from app.widgets.conversation.documents import CODE_EDGE, CODE_PADDING, DocumentBuilder, lay_out
+from app.widgets.conversation.heights import HeightTree
 from app.widgets.conversation.highlight import Highlighter
 from app.widgets.conversation.markdown import link_targets, read_piece
 from app.widgets.conversation.pieces import Piece, PieceKind, cut, cut_verbatim
@@ -84,6 +85,7 @@ class MessageLayout:
         self._note_text = ""
         self.note_height = 0
         self.pieces: list[PieceView] = []
+        self._heights = HeightTree()  # of the pieces
         self._targets = link_targets(item.text) if item.role == "assistant" else {}
         self._set_column(column)
         self._cut()
@@ -106,7 +108,7 @@ class MessageLayout:
     @property
     def body_height(self) -> int:
         """Height of the text, px."""
-        return sum(piece.height for piece in self.pieces)
+        return self._heights.total()
 
     @property
     def height(self) -> int:
@@ -143,12 +145,6 @@ class MessageLayout:
         note, self._note_text = self._note_text, ""
         self.set_note(note)
 
-    def drop_documents(self) -> None:
-        """Drop all documents to save memory; heights stay as they are."""
-        for piece in self.pieces:
-            for block in piece.blocks or ():
-                block.document = None
-
     def set_note(self, text: str) -> None:
         """Show one quiet line under the text."""
         if text != self._note_text:
@@ -176,6 +172,7 @@ class MessageLayout:
         piece = self.pieces[i]
         if piece.blocks is None:
             self._read_into(piece, [])
+            self._heights.set(i, piece.height)
             self._on_height()
         assert piece.blocks is not None
         return piece.blocks
@@ -196,15 +193,12 @@ class MessageLayout:
     def block_top(self, i: int, j: int) -> int:
         """Return px from the message's top to the top of a block, its gap included."""
         blocks = self.pieces[i].blocks or []
-        return self.top + sum(p.height for p in self.pieces[:i]) + sum(b.height for b in blocks[:j])
+        return self.top + self._heights.before(i) + sum(b.height for b in blocks[:j])
 
     def block_at(self, y: int) -> tuple[int, int, int]:
         """Return (piece, block, px below its top) at a place below the message's top; reads that piece."""
-        y -= self.top
-        i = 0
-        while i + 1 < len(self.pieces) and y >= self.pieces[i].height:
-            y -= self.pieces[i].height
-            i += 1
+        i, rest = self._heights.find(max(y - self.top, 0))
+        y = rest + min(y - self.top, 0)
         blocks = self.read(i)
         j = 0
         while j + 1 < len(blocks) and y >= blocks[j].height:
@@ -238,6 +232,7 @@ class MessageLayout:
         text = self.item.text
         pieces = cut(text) if self.item.role == "assistant" else cut_verbatim(text)
         self.pieces = [self._piece_view(p) for p in pieces] or [self._piece_view(Piece(PieceKind.MARKDOWN, 0, 0))]
+        self._heights.assign([view.height for view in self.pieces])
 
     def _cut_on(self) -> None:
         first = len(self.pieces) - 1
@@ -248,7 +243,6 @@ class MessageLayout:
         if not new or new[0].start != old[0].piece.start:
             self._cut()  # it has become too long to be read as Markdown
             return
-        was_read = any(piece.blocks is not None for piece in old)
         views = [self._piece_view(piece) for piece in new]
         for view, before in zip(views, old, strict=False):
             if view.piece == before.piece:
@@ -256,10 +250,10 @@ class MessageLayout:
             elif view.piece.start == before.piece.start and before.blocks is not None:
                 self._read_into(view, before.blocks)
                 view.highlighters = before.highlighters
-        for view in views:
-            if was_read and view.blocks is None:
-                self._read_into(view, [])
         self.pieces[first:] = views
+        self._heights.truncate(first)
+        for view in views:
+            self._heights.append(view.height)
 
     def _read_into(self, view: PieceView, old: list[BlockView]) -> None:
         """Read a piece; blocks equal to old ones at the same place keep their documents."""
@@ -296,6 +290,7 @@ class MessageLayout:
             height = lay_out(view.document, view.text_width)[0] + CODE_EDGE
         outer = round(height) + (0 if is_first else self._builder.gap(block))
         self.pieces[i].height += outer - view.height
+        self._heights.set(i, self.pieces[i].height)
         view.height, view.is_exact = outer, True
 
 

@@ -13,7 +13,7 @@ from PySide6.QtGui import (
     QMouseEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QMenu, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from app.models import ConversationModel
 from app.theme import GRID, Theme
@@ -54,6 +54,8 @@ class ConversationView(PaintedConversation):
         self._pressed: Hit | None = None
         self._drag_pos = QPointF()
         self._drag_timer = make_timer(self, _DRAG_MS, is_single=False)
+        # While it runs, one more click is the third.
+        self._click_timer = make_timer(self, QApplication.doubleClickInterval(), is_single=True)
         self._copied_timer = make_timer(self, _COPIED_MS, is_single=True)
         self._actions = MessageActions(theme, self.viewport())
         self._drag_timer.timeout.connect(self._on_drag_due)
@@ -156,6 +158,12 @@ class ConversationView(PaintedConversation):
         if event.button() != Qt.MouseButton.LeftButton:
             return
         hit = self._pointer.hit(event.position())
+        is_third = self._click_timer.isActive()
+        self._click_timer.stop()
+        if hit is not None and is_third:
+            self._pointer.select_block(hit.spot)
+            self.viewport().update()
+            return
         self._pressed = hit
         if hit is not None and not hit.is_on_copy:
             extends = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
@@ -203,6 +211,7 @@ class ConversationView(PaintedConversation):
         hit = self._pointer.hit(event.position())
         if hit is not None and event.button() == Qt.MouseButton.LeftButton:
             self._pointer.select_word(hit.spot)
+            self._click_timer.start()
             self.viewport().update()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
