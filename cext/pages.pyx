@@ -30,7 +30,7 @@ cdef extern from "pages.h" namespace "cext" nogil:
         int64_t used_bytes()
         int64_t max_bytes()
     cdef cppclass CPagePool "cext::PagePool":
-        CPagePool(int64_t page_bytes, shared_ptr[CPageBudget] budget)
+        CPagePool(int64_t page_bytes, shared_ptr[CPageBudget] budget, cbool zeroed)
         int32_t refs(int32_t page_id)
         uint8_t* data(int32_t page_id)
         int64_t n_free()
@@ -101,6 +101,7 @@ cdef class PagePool:
     Args:
         page_bytes: bytes of 64 cells of all layers.
         budget: what bounds it, together with other pools.
+        zeroed: pages are handed out full of zeros; else with whatever was there, for owners that write all of it.
 
     Thread: any.
     """
@@ -108,11 +109,11 @@ cdef class PagePool:
     cdef shared_ptr[CPagePool] ptr
     cdef readonly PageBudget budget
 
-    def __cinit__(self, int64_t page_bytes, PageBudget budget not None):
+    def __cinit__(self, int64_t page_bytes, PageBudget budget not None, bint zeroed=True):
         if page_bytes < 0:
             raise ValueError(f"page_bytes {page_bytes} is negative")
         self.budget = budget
-        self.ptr = make_shared[CPagePool](page_bytes, budget.ptr)
+        self.ptr = make_shared[CPagePool](page_bytes, budget.ptr, <cbool>zeroed)
 
     @property
     def page_bytes(self):

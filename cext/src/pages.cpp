@@ -52,8 +52,8 @@ int64_t PageBudget::used_bytes() {
   return used_bytes_;
 }
 
-PagePool::PagePool(int64_t page_bytes, std::shared_ptr<PageBudget> budget)
-    : page_bytes_(page_bytes), stride_bytes_(stride_of(page_bytes)), budget_(std::move(budget)) {
+PagePool::PagePool(int64_t page_bytes, std::shared_ptr<PageBudget> budget, bool zeroed)
+    : page_bytes_(page_bytes), stride_bytes_(stride_of(page_bytes)), zeroed_(zeroed), budget_(std::move(budget)) {
   next_slab_pages_ = (int32_t)std::clamp<int64_t>(SLAB_BYTES_MIN / stride_bytes_, 1, 4096);
 }
 
@@ -126,7 +126,7 @@ int32_t PagePool::take() {
     --slabs_[(size_t)page.slab].n_free;
     ++n_used_;
   }
-  std::memset(data, 0, (size_t)page_bytes_);
+  if (zeroed_) std::memset(data, 0, (size_t)page_bytes_);
   return page_id;
 }
 

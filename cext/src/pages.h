@@ -1,5 +1,5 @@
 // Pages of the KV cache: 64 cells of all layers of one cache each, shared between memories by counting references.
-// A page is written only by the one memory that holds it alone; whoever takes a page finds it zeroed.
+// A page is written only by the one memory that holds it alone.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -31,12 +31,13 @@ class PageBudget {
 // Pages of one size, cut from slabs that come and go with use. Any thread.
 class PagePool {
  public:
-  PagePool(int64_t page_bytes, std::shared_ptr<PageBudget> budget);
+  // zeroed: pages are handed out full of zeros; else with whatever was there, for owners that write all of it.
+  PagePool(int64_t page_bytes, std::shared_ptr<PageBudget> budget, bool zeroed);
   ~PagePool();
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  int32_t take();  // a zeroed page with one reference; or PAGE_BUDGET_SPENT, PAGE_NO_MEMORY
+  int32_t take();  // a page with one reference; or PAGE_BUDGET_SPENT, PAGE_NO_MEMORY
   void retain(const std::map<int32_t, uint64_t>& pages);  // one more reference each
   void release(int32_t page_id);
   int32_t refs(int32_t page_id);      // 0: nobody holds it, or no such page
@@ -63,6 +64,7 @@ class PagePool {
 
   std::mutex mutex_;
   const int64_t page_bytes_, stride_bytes_;
+  const bool zeroed_;
   const std::shared_ptr<PageBudget> budget_;
   std::vector<Page> pages_;           // by page id; data is null where the id is vacant
   std::vector<Slab> slabs_;           // memory is null where the place is vacant

@@ -15,7 +15,7 @@ from engine.memory import (
     NumpyRopeShift,
     RopeLayer,
     SwaKind,
-    create_memory,
+    create_cache,
 )
 from engine.types import F32Array
 
@@ -45,7 +45,7 @@ def make_memory(model: Model, params: ContextParams, n_ctx: int) -> KVCache:
         type_k=params.quant_k,
         type_v=params.quant_v,
     )
-    return create_memory(spec, memory_params)
+    return create_cache(spec, memory_params)
 
 
 def make_scratch_memory(model: Model, params: ContextParams, n_ctx: int) -> KVCache:

@@ -62,20 +62,36 @@ class LayerKV:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerState:
+    """What one recurrent layer keeps of a sequence, in f32 values.
+
+    Attributes:
+        il: the layer.
+        n_r: of the short memory (convolution inputs, shifted tokens).
+        n_s: of the state (SSM, WKV, delta net).
+    """
+
+    il: int
+    n_r: int
+    n_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemorySpec:
     """The memory that a model needs.
 
     Attributes:
-        kind: which memory.
+        kind: which memory; "hybrid" has keys and values for `layers` and states for `states`.
         layers: the layers that have a cache, ascending.
         swa_layers: those of them with a sliding window.
-        n_swa: its length, in positions.
+        n_swa: its length, in positions; swa_kind: which sort.
+        states: the recurrent layers, ascending.
         rope: rotates K; None where no layer's K depends on the position.
         can_shift: whether `seq_add` and `seq_div` keep their meaning (not with image positions).
         fingerprint: of the model and of whatever changes K and V.
     """
 
-    kind: Literal["kv", "iswa"]
+    kind: Literal["kv", "iswa", "mla", "recurrent", "hybrid"]
     layers: tuple[LayerKV, ...]
     fingerprint: str
     rope: RopeShift | None = None
@@ -83,6 +99,7 @@ class MemorySpec:
     swa_layers: frozenset[int] = frozenset()
     n_swa: int = 0
     swa_kind: SwaKind = SwaKind.NONE
+    states: tuple[LayerState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +112,7 @@ class MemoryParams:
         kv_bytes_max: bound of the pages of this memory and its clones together; 0 for none.
         swa_margin: cells kept behind the window, so that a chat can step back; None: as many as kv_bytes_max allows,
             and where there is no bound as many as the window has, but no fewer than 1024.
+        n_snapshots: older states that a recurrent sequence keeps to step back to.
         swa_full: keep every cell of sliding-window layers, so that any position can be gone back to.
     """
 
@@ -105,6 +123,7 @@ class MemoryParams:
     type_v: QuantType = QuantType.F16
     swa_margin: int | None = None
     swa_full: bool = False
+    n_snapshots: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +144,33 @@ class KVPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class StatePlacement:
+    """Which recurrent states a ubatch goes on from, and where it leaves them: one of each per segment.
+
+    Attributes:
+        source: u64[n_segments], address of the state before, 0 for a sequence that begins (all zeros).
+        target: u64[n_segments], address for the state behind; may be the source itself. All of it must be written.
+        segments: the ubatch's: (seq_id, t0, n_tokens).
+    """
+
+    source: U64Array
+    target: U64Array
+    segments: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """What a graph run needs to know of the memory.
 
     Attributes:
-        kv: one placement per cache: (all layers,), or (base, sliding window).
+        kv: one placement per cache: (all layers,), or (base, sliding window); none where there are only states.
         rope_pos: i32[n_tokens], the positions to rotate q and k by: pos plus the frame of each sequence. Masks,
             learned positions and everything else go by pos itself.
     """
 
     kv: tuple[KVPlacement, ...]
     rope_pos: I32Array
+    states: StatePlacement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +350,10 @@ class Memory(ABC):
 
 class StagedLoad(ABC):
     """What `load` read, not yet part of the memory."""
+
+    @abstractmethod
+    def ends(self) -> dict[int, int]:
+        """The newest position of each sequence that was read."""
 
     @abstractmethod
     def swap_in(self) -> None:

@@ -16,7 +16,6 @@ from engine.batch import UBatch
 from engine.errors import BatchError, ContextFullError, OutOfMemoryError, ParamError, UnsupportedCallError
 from engine.io import BlockReader, BlockWriter
 from engine.memory.base import (
-    POS_END,
     LayerKV,
     Memory,
     MemoryCaps,
@@ -32,6 +31,7 @@ from engine.memory.kv_fold import compact, fold
 from engine.memory.kv_state import load_stores, save_stores, state_hash
 from engine.memory.kv_store import KVStore
 from engine.memory.layout import FLOAT_TYPES, KVLayout
+from engine.memory.ranges import resolved_range
 from engine.types import I32Array
 
 DELTAS_MAX = 4
@@ -41,14 +41,16 @@ Tables = tuple[SeqRuns, ...]
 """The runs of one sequence in every store."""
 
 
-def make_stores(spec: MemorySpec, params: MemoryParams, layer_sets: Sequence[tuple[LayerKV, ...]]) -> list[KVStore]:
-    """An empty store for each set of layers, all under one budget.
+def make_stores(
+    params: MemoryParams, layer_sets: Sequence[tuple[LayerKV, ...]], budget: PageBudget | None = None
+) -> list[KVStore]:
+    """An empty store for each set of layers, all under one budget: the one given, or a new one.
 
     Raises: ParamError: a cache type that the head size forbids, or sizes out of range.
     """
     if not 0 < params.n_ctx <= 2**29 or params.n_seq_max < 1 or params.kv_bytes_max < 0:
         raise ParamError(f"n_ctx={params.n_ctx}, n_seq_max={params.n_seq_max}, kv_bytes_max={params.kv_bytes_max}")
-    budget = PageBudget(params.kv_bytes_max)
+    budget = budget or PageBudget(params.kv_bytes_max)
     layouts = [KVLayout(layers, params.type_k, params.type_v) for layers in layer_sets]
     return [KVStore(layout, PageSet(PagePool(layout.page_bytes, budget))) for layout in layouts]
 
@@ -172,7 +174,7 @@ class KVCache(Memory):
     def seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
         """Remove the cells of a range, of every sequence for seq_id < 0; False: cannot, nothing changed."""
         self._idle()
-        p0, p1 = _range(p0, p1)
+        p0, p1 = resolved_range(p0, p1)
         changed: dict[int, Tables] = {}
         for s in self.seq_ids() if seq_id < 0 else (self._seq(seq_id),):
             old = self.tables(s)
@@ -189,7 +191,7 @@ class KVCache(Memory):
         Raises: ParamError: cells of src that dst would need have left the window; nothing changed.
         """
         self._idle()
-        p0, p1 = _range(p0, p1)
+        p0, p1 = resolved_range(p0, p1)
         source, target = self.tables(self._seq(seq_id_src)), self.tables(self._seq(seq_id_dst))
         if seq_id_src == seq_id_dst or not source[0].kept(p0, p1).n_runs:
             return
@@ -215,7 +217,7 @@ class KVCache(Memory):
         """
         self._idle()
         self._check_can_shift("seq_add")
-        p0, p1 = _range(p0, p1)
+        p0, p1 = resolved_range(p0, p1)
         changed: dict[int, Tables] = {}
         for s in self.seq_ids() if seq_id < 0 else (self._seq(seq_id),):
             if delta and p0 < p1:
@@ -238,7 +240,7 @@ class KVCache(Memory):
         self._check_can_shift("seq_div")
         if divisor < 1:
             raise ParamError(f"positions cannot be divided by {divisor}")
-        p0, p1 = _range(p0, p1)
+        p0, p1 = resolved_range(p0, p1)
         changed: dict[int, Tables] = {}
         for s in self.seq_ids() if seq_id < 0 else (self._seq(seq_id),):
             if divisor > 1 and self.stores[0].table(s).kept(p0, p1).n_runs:
@@ -434,6 +436,10 @@ class KVStagedLoad(StagedLoad):
         self._cache = cache
         self.tables: Mapping[int, Tables] = {}
 
+    def ends(self) -> dict[int, int]:
+        """The newest position of each sequence that was read."""
+        return {s: of_seq[0].pos_max() for s, of_seq in self.tables.items() if of_seq[0].n_runs}
+
     def swap_in(self) -> None:
         """Replace the sequence, or all."""
         for store in self._cache.stores:
@@ -447,9 +453,3 @@ class KVStagedLoad(StagedLoad):
         for store in self._cache.stores:
             store.pages.rollback()
         self._cache._tx = None
-
-
-def _range(p0: int, p1: int) -> tuple[int, int]:
-    """A half-open range with the meaning of negative bounds resolved; an inverted one is empty."""
-    p0 = min(max(p0, 0), POS_END)
-    return p0, POS_END if p1 < 0 else min(max(p1, p0), POS_END)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cext.pages import PageBudget
 from engine.memory.base import POS_END, MemoryParams, MemorySpec, SwaKind
 from engine.memory.cells import SeqRuns
 from engine.memory.kv import KVCache, Tables, make_stores
@@ -25,14 +26,14 @@ class KVCacheISWA(KVCache):
     """A cache whose second store keeps the window and a margin."""
 
     @classmethod
-    def create(cls, spec: MemorySpec, params: MemoryParams) -> KVCacheISWA:
+    def create(cls, spec: MemorySpec, params: MemoryParams, budget: PageBudget | None = None) -> KVCacheISWA:
         """An empty cache. Raises: ParamError: a cache type that a head size forbids."""
         base = tuple(layer for layer in spec.layers if layer.il not in spec.swa_layers)
         swa = tuple(layer for layer in spec.layers if layer.il in spec.swa_layers)
-        return cls(spec, params, make_stores(spec, params, [base, swa]))
+        return cls(spec, params, make_stores(params, [base, swa], budget))
 
     def _like(self, stores: Sequence[KVStore]) -> KVCacheISWA:
-        return KVCacheISWA(self.spec, self.params, stores)
+        return type(self)(self.spec, self.params, stores)
 
     @property
     def _n_window(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cext.pages import PageBudget
 from engine.memory.base import MemoryParams, MemorySpec
 from engine.memory.kv import KVCache, Tables, make_stores
 from engine.memory.kv_store import KVStore
@@ -13,9 +14,9 @@ class KVCacheUnified(KVCache):
     """A cache that keeps every cell until it is removed."""
 
     @classmethod
-    def create(cls, spec: MemorySpec, params: MemoryParams) -> KVCacheUnified:
+    def create(cls, spec: MemorySpec, params: MemoryParams, budget: PageBudget | None = None) -> KVCacheUnified:
         """An empty cache. Raises: ParamError: a cache type that a head size forbids."""
-        return cls(spec, params, make_stores(spec, params, [spec.layers]))
+        return cls(spec, params, make_stores(params, [spec.layers], budget))
 
     def _is_complete(self, tables: Tables) -> bool:
         return True
@@ -30,4 +31,4 @@ class KVCacheUnified(KVCache):
         return None
 
     def _like(self, stores: Sequence[KVStore]) -> KVCacheUnified:
-        return KVCacheUnified(self.spec, self.params, stores)
+        return type(self)(self.spec, self.params, stores)

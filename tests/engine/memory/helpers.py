@@ -19,7 +19,7 @@ from engine.memory import (
     NumpyRopeShift,
     RopeLayer,
     SwaKind,
-    create_memory,
+    create_cache,
 )
 from engine.memory.base import U64Array
 from engine.memory.kv_store import KVStore
@@ -48,7 +48,7 @@ def make_cache(kind: str, layers: tuple[LayerKV, ...] = LAYERS, rope: NumpyRopeS
     settings: dict[str, Any] = {
         "n_ctx": 4096, "n_seq_max": 4, "type_k": QuantType.F32, "type_v": QuantType.F32, "swa_margin": 30,
     }  # fmt: skip
-    return create_memory(spec, MemoryParams(**{**settings, **params}))
+    return create_cache(spec, MemoryParams(**{**settings, **params}))
 
 
 def ubatch(pos: Sequence[int] | I32Array, seq_ids: tuple[int, ...] = (0,)) -> UBatch:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import BatchError, ContextFullError, ParamError, UnsupportedCallError
-from engine.memory import KVCache, LayerKV, MemoryParams, MemorySpec, NumpyRopeShift, RopeLayer, create_memory
+from engine.memory import KVCache, LayerKV, MemoryParams, MemorySpec, NumpyRopeShift, RopeLayer, create_cache
 from engine.memory.kv import DELTAS_MAX
 from engine.types import F32Array, F64Array, QuantType
 from tests.engine.memory.helpers import N_SWA, decode, make_cache, read, true_k, ubatch, ubatch_of, write
@@ -106,7 +106,7 @@ def test_shift_too_far_is_refused() -> None:
 def test_shift_where_positions_cannot_move() -> None:
     """Refused when asked, not at the next decode. llama.cpp #19915."""
     spec = MemorySpec("kv", (LayerKV(0, 1, 8, 8),), "test", can_shift=False)
-    cache = create_memory(spec, MemoryParams(n_ctx=100))
+    cache = create_cache(spec, MemoryParams(n_ctx=100))
     for call in (cache.seq_add, cache.seq_div):
         with pytest.raises(UnsupportedCallError):
             call(0, 0, -1, 2)

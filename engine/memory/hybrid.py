@@ -1,0 +1,213 @@
+"""`HybridMemory`: keys and values for some layers, recurrent states for the others, always in step.
+
+The states are asked first, for they are the ones that refuse; nothing changes where either would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cext.pages import PageBudget
+from engine.batch import UBatch
+from engine.errors import ParamError
+from engine.io import BlockReader, BlockWriter
+from engine.memory.base import Memory, MemoryCaps, MemoryParams, MemorySpec, MemoryStats, Placement, StagedLoad, Tx
+from engine.memory.kv import KVCache
+from engine.memory.kv_iswa import KVCacheISWA
+from engine.memory.kv_unified import KVCacheUnified
+from engine.memory.ranges import resolved_range
+from engine.memory.recurrent import RecurrentMemory
+
+
+class HybridMemory(Memory):
+    """A cache and recurrent states.
+
+    Args:
+        cache: of the attention layers.
+        states: of the recurrent layers.
+    """
+
+    def __init__(self, cache: KVCache, states: RecurrentMemory) -> None:
+        self.cache, self.states = cache, states
+
+    @classmethod
+    def create(cls, spec: MemorySpec, params: MemoryParams) -> HybridMemory:
+        """An empty memory, both parts under one budget. Raises: ParamError: a cache type that a head size forbids."""
+        budget = PageBudget(params.kv_bytes_max)
+        kind = KVCacheISWA if spec.swa_layers else KVCacheUnified
+        return cls(kind.create(spec, params, budget), RecurrentMemory.create(spec, params, budget))
+
+    @property
+    def fingerprint(self) -> str:
+        """Names both parts."""
+        return f"hybrid;{self.cache.fingerprint};{self.states.fingerprint}"
+
+    @property
+    def caps(self) -> MemoryCaps:
+        """What both can do."""
+        a, b = self.cache.caps, self.states.caps
+        return MemoryCaps(a.shift and b.shift, a.divide and b.divide, a.remove_middle and b.remove_middle)
+
+    def cache_of(self, il: int) -> int:
+        """Index of the cache that keeps layer il."""
+        return self.cache.cache_of(il)
+
+    def kv_offsets(self, il: int) -> tuple[int, int]:
+        """(k_off, v_off) of layer il in a page of its cache."""
+        return self.cache.kv_offsets(il)
+
+    def state_offsets(self, il: int) -> tuple[int, int]:
+        """(r_off, s_off) of layer il in a slot."""
+        return self.states.state_offsets(il)
+
+    def stats(self) -> MemoryStats:
+        """Pages and bytes of both; cells and tokens of the cache."""
+        a, b = self.cache.stats(), self.states.stats()
+        return replace(a, n_pages=a.n_pages + b.n_pages, used_bytes=a.used_bytes + b.used_bytes)
+
+    def seq_ids(self) -> tuple[int, ...]:
+        """The sequences, ascending."""
+        return self.cache.seq_ids()
+
+    def seq_pos_min(self, seq_id: int) -> int:
+        """The oldest position that both have: the state's."""
+        return max(self.cache.seq_pos_min(seq_id), self.states.seq_pos_min(seq_id))
+
+    def seq_pos_max(self, seq_id: int) -> int:
+        """The newest position that both have, or -1."""
+        return min(self.cache.seq_pos_max(seq_id), self.states.seq_pos_max(seq_id))
+
+    def seq_pos_reentry(self, seq_id: int, pos: int) -> int:
+        """The newest position p <= pos where both can go on, or 0."""
+        while (at := self.states.seq_pos_reentry(seq_id, pos)) and self.cache.seq_pos_reentry(seq_id, at) != at:
+            pos = at - 1
+        return at
+
+    def clear(self, data: bool = False) -> None:
+        """Forget all sequences."""
+        self.cache.clear(data)
+        self.states.clear(data)
+
+    def seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
+        """Remove a whole sequence, or a tail behind a snapshot; False: cannot, nothing changed."""
+        if self.states.removed(seq_id, p0, p1) is None or not self.cache.seq_rm(seq_id, p0, p1):
+            return False
+        return self.states.seq_rm(seq_id, p0, p1)
+
+    def seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int, p1: int) -> None:
+        """Replace dst by src. Raises: ParamError: the range is not all of src, for a state has no parts."""
+        lo, hi = resolved_range(p0, p1)
+        begin, end = self.cache.stores[0].table(seq_id_src).pos_min(), self.seq_pos_max(seq_id_src)
+        if end < 0 or seq_id_src == seq_id_dst:
+            return
+        if lo > begin or hi <= end:
+            raise ParamError(f"positions {lo} to {hi} are not all of sequence {seq_id_src}, and a state has no parts")
+        self.cache.seq_cp(seq_id_src, seq_id_dst, 0, -1)
+        self.states.seq_cp(seq_id_src, seq_id_dst, 0, -1)
+
+    def seq_keep(self, seq_id: int) -> None:
+        """Forget every other sequence."""
+        self.cache.seq_keep(seq_id)
+        self.states.seq_keep(seq_id)
+
+    def seq_add(self, seq_id: int, p0: int, p1: int, delta: int) -> None:
+        """Move the range by delta positions; the states stay what they are."""
+        self.cache.seq_add(seq_id, p0, p1, delta)
+        self.states.seq_add(seq_id, p0, p1, delta)
+
+    def seq_div(self, seq_id: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide the positions of the range, rounding down; the states stay what they are."""
+        self.cache.seq_div(seq_id, p0, p1, divisor)
+        self.states.seq_div(seq_id, p0, p1, divisor)
+
+    def defrag(self) -> None:
+        """Ask for the cells to be compacted."""
+        self.cache.defrag()
+
+    def prepare(self, n_tokens: int) -> None:
+        """Carry out pending work and make room in both."""
+        self.states.prepare(n_tokens)
+        self.cache.prepare(n_tokens)
+
+    def update(self) -> bool:
+        """Carry out all pending work of the cache."""
+        return self.cache.update()
+
+    def begin(self) -> HybridTx:
+        """Open the one transaction that may be open at a time."""
+        return HybridTx(self.cache.begin(), self.states.begin())
+
+    def clone(self) -> HybridMemory:
+        """The same content, sharing pages and slots."""
+        return HybridMemory(self.cache.clone(), self.states.clone())
+
+    def close(self) -> None:
+        """Let go of all pages and slots."""
+        self.cache.close()
+        self.states.close()
+
+    def state_hash(self) -> bytes:
+        """Digests of both."""
+        return self.cache.state_hash() + self.states.state_hash()
+
+    def save(self, writer: BlockWriter, seq_id: int | None = None) -> None:
+        """Write the blocks of both."""
+        self.cache.save(writer, seq_id)
+        self.states.save(writer, seq_id)
+
+    def load(self, reader: BlockReader, seq_id: int | None = None) -> HybridStagedLoad:
+        """Read and stage what `save` wrote."""
+        cache = self.cache.load(reader, seq_id)
+        try:
+            states = self.states.load(reader, seq_id)
+        except BaseException:
+            cache.discard()
+            raise
+        staged = HybridStagedLoad(cache, states)
+        if cache.ends() != states.ends():
+            staged.discard()
+            raise reader.error("the cache and the states end at different positions")
+        return staged
+
+
+class HybridTx(Tx):
+    """Both transactions in step."""
+
+    def __init__(self, cache: Tx, states: Tx) -> None:
+        self._cache, self._states = cache, states
+
+    def place(self, ubatch: UBatch) -> Placement:
+        """Give each token a cell and each segment its states."""
+        states = self._states.place(ubatch).states
+        return replace(self._cache.place(ubatch), states=states)
+
+    def commit(self) -> None:
+        """Keep everything that was placed."""
+        self._cache.commit()
+        self._states.commit()
+
+    def rollback(self) -> None:
+        """Bring back exactly the state that `begin` saw."""
+        self._cache.rollback()
+        self._states.rollback()
+
+
+class HybridStagedLoad(StagedLoad):
+    """Both loads in step."""
+
+    def __init__(self, cache: StagedLoad, states: StagedLoad) -> None:
+        self._cache, self._states = cache, states
+
+    def ends(self) -> dict[int, int]:
+        """The newest position of each sequence that was read."""
+        return self._cache.ends()
+
+    def swap_in(self) -> None:
+        """Replace the sequence, or all, in both."""
+        self._cache.swap_in()
+        self._states.swap_in()
+
+    def discard(self) -> None:
+        """Let go of both."""
+        self._cache.discard()
+        self._states.discard()
