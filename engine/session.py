@@ -224,13 +224,12 @@ class Session:
         return True
 
     def _truncate(self, n_tokens: int) -> None:
-        """Cut the cache down to its first n_tokens, or to nothing where it cannot be cut there."""
+        """Cut the cache down to its first n_tokens, or fewer where it cannot be cut there."""
         if n_tokens >= len(self.tokens) > 0:
             return
         kv = self.ctx.get_kv_self()
-        if n_tokens <= 0 or not kv.seq_rm(self.seq_id, n_tokens, -1):
-            kv.seq_rm(self.seq_id, -1, -1)
-            n_tokens = 0
+        n_tokens = kv.seq_pos_reentry(self.seq_id, max(n_tokens, 0))
+        kv.seq_rm(self.seq_id, n_tokens, -1)
         del self.tokens[n_tokens:]
 
     def _leave(self, keys: set[str]) -> TurnsLeft:

@@ -30,6 +30,9 @@ class FakeMemory:
     def seq_pos_max(self, seq_id: int) -> int:
         return max((pos for pos, _ in self.cells.get(seq_id, [])), default=-1)
 
+    def seq_pos_reentry(self, seq_id: int, pos: int) -> int:
+        return min(pos, self.seq_pos_max(seq_id) + 1) if self.can_cut else 0
+
     def seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
         end = 2**31 if p1 < 0 else p1
         kept = [(pos, token) for pos, token in self.cells.get(seq_id, []) if not max(p0, 0) <= pos < end]
