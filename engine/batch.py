@@ -14,6 +14,11 @@ import numpy as np
 from engine.errors import BatchError
 from engine.types import F32Array, I32Array
 
+_ONE_OUTPUT = np.ones(1, dtype=np.bool_)
+_ONE_OUT_ID = np.zeros(1, dtype=np.int32)
+for _array in (_ONE_OUTPUT, _ONE_OUT_ID):
+    _array.setflags(write=False)
+
 LogitsFlag = Literal["last", "all", "none"]
 SeqIds = int | Sequence[int]
 
@@ -93,6 +98,10 @@ class Batch:
     ) -> Batch:
         if n == 0:
             raise BatchError("the batch is empty")
+        if n == 1 and type(pos) is int and type(seq_id) is int and 0 <= pos < 2**31 - 1 and logits == "last":
+            return cls(
+                tokens, embd, np.array((pos,), dtype=np.int32), ((seq_id,),), _ONE_OUTPUT
+            )  # each generated token
         where: I32Array | None = None
         if isinstance(pos, (int, np.integer)):
             if not 0 <= pos <= 2**31 - 1 - n:
@@ -173,6 +182,10 @@ def split_simple(batch: Batch, pos: I32Array, n_ubatch: int) -> Iterator[UBatch]
         pos: i32[n_tokens], given or automatic.
         n_ubatch: most tokens of one.
     """
+    if batch.logits is _ONE_OUTPUT:
+        segments = ((batch.seq_ids[0][0], 0, 1),)
+        yield UBatch(1, batch.tokens, batch.embd, pos, segments, batch.seq_ids, _ONE_OUT_ID)
+        return
     single = len(set(batch.seq_ids)) == 1
     for t0 in range(0, batch.n_tokens, n_ubatch):
         t1 = min(t0 + n_ubatch, batch.n_tokens)

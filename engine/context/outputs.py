@@ -12,6 +12,8 @@ from engine.types import F32Array, F32Logits, I32Array
 if TYPE_CHECKING:
     from engine.batch import Batch
 
+_FIRST_ROW: I32Array = np.zeros(1, dtype=np.int32)
+_NO_ROW: I32Array = np.full(1, -1, dtype=np.int32)
 KEEP_LOGITS_BYTES = 64 << 20  # a larger array of logits is given back at the next decode
 
 
@@ -34,12 +36,12 @@ class Outputs:
         self.embd: F32Array | None = None
         self.n = 0
         self._row_of: I32Array = np.zeros(0, dtype=np.int32)
-        self._seqs: list[tuple[int, ...]] = []
+        self._batch: Batch | None = None
 
     def start(self, batch: Batch, *, want_logits: bool, want_embd: bool) -> None:
         """Make room for a batch's outputs. Raises: OutOfMemoryError."""
         self.n = 0
-        n_out = int(batch.logits.sum())
+        n_out = int(batch.logits[0]) if batch.n_tokens == 1 else int(batch.logits.sum())
         kept = self.logits
         if not want_logits:
             self.logits = None
@@ -51,14 +53,14 @@ class Outputs:
         elif self.embd is None or len(self.embd) < n_out:
             self.embd = self._rows(n_out, self._n_embd, "hidden rows")
         if batch.n_tokens == 1:
-            self._row_of = np.full(1, n_out - 1, dtype=np.int32)
+            self._row_of = _FIRST_ROW if n_out else _NO_ROW
         else:
             self._row_of = np.where(batch.logits, np.cumsum(batch.logits) - 1, -1).astype(np.int32)
 
     def finish(self, batch: Batch, n: int) -> None:
         """The batch's n outputs are there."""
         self.n = n
-        self._seqs = [ids for ids, flag in zip(batch.seq_ids, batch.logits, strict=True) if flag]
+        self._batch = batch
 
     @staticmethod
     def _rows(n: int, width: int, what: str) -> F32Array:
@@ -86,7 +88,10 @@ class Outputs:
         """
         if pooling not in ("mean", "cls", "last"):
             raise UnsupportedCallError("get_embeddings_seq", f"{self._kind} with pooling '{pooling}'")
-        rows = self.get_embeddings()[[seq_id in ids for ids in self._seqs[: self.n]]]
+        rows = self.get_embeddings()
+        if self.n and self._batch is not None:
+            asked = [ids for ids, flag in zip(self._batch.seq_ids, self._batch.logits, strict=True) if flag]
+            rows = rows[[seq_id in ids for ids in asked]]
         if not len(rows):
             raise BatchError(f"sequence {seq_id} has no output in the last batch")
         if pooling == "mean":
