@@ -117,6 +117,10 @@ void unpack_strip(const PackedMatrix* m, const PanelLayout& layout, int64_t pane
   const __m256i lut =
       LUT ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)layout.lut)) : _mm256_setzero_si256();
   for (int64_t b = b0; b < b1; ++b, dst += QUADS * QUAD_BYTES) {
+    for (int64_t at = 0; at < block_bytes; at += 64) {
+      _mm_prefetch((const char*)data + b * block_bytes + AHEAD_BYTES + at, _MM_HINT_T1);
+      _mm_prefetch((const char*)data + b * block_bytes + NEAR_BYTES + at, _MM_HINT_T0);
+    }
     unpack_half<PLANE, LUT>(data + b * block_bytes, lut, zero, dst);
     unpack_half<PLANE, LUT>(data + b * block_bytes + 32, lut, zero, dst + 32);
   }

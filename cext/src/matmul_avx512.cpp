@@ -8,11 +8,6 @@
 namespace cext {
 namespace {
 
-// NUMERICS: int32 sums start at the bits of the f32 1.5 * 2^23, so that the finished sum read as f32 is 1.5 * 2^23 + dot, exactly
-// (|dot| < 2^22). fma(that, d, -1.5 * 2^23 * d) is then dot * d, rounded once: -1.5 * 2^23 * d is exact, for d has at most
-// 18 significant bits (a half float times a scale of 7 bits).
-constexpr float MAGIC = 12582912.0f;
-
 // What the sums of one token's n scale blocks start at, as the bits of MAGIC - zero * sum. Whole vectors are read and written.
 CEXT_INLINE void start_sums(const float* sum, int64_t n, int zero, float* out) {
   const __m512 z = _mm512_set1_ps((float)-zero), magic = _mm512_set1_ps(MAGIC);
@@ -111,34 +106,6 @@ void few_tokens_panels(const PackedMatrix* m, int64_t panel0, int64_t panel1, co
 }
 
 // ---- many tokens ----
-
-// Blocks [b0, b1) of a panel as bytes (dst null: they are bytes already), and their scales as f32[3][16]: d, -MAGIC d, m.
-template <int PLANE, int SCALE, bool LUT>
-void unpack_strip(const PackedMatrix* m, int64_t panel, int64_t b0, int64_t b1, __m512i lut, uint8_t* dst, float* scales) {
-  const int64_t n_blocks = m->n_cols / BLOCK_COLS;
-  const uint8_t* data = m->data + panel * m->panel_bytes;
-  if constexpr (PLANE != PLANE_BYTE) {
-    for (int64_t b = b0; b < b1; ++b, dst += QUADS * QUAD_BYTES) {
-      fetch_block<PLANE>(data + b * BLOCK_BYTES<PLANE>);
-      __m512i w[QUADS];
-      block_quads<PLANE, LUT>(data + b * BLOCK_BYTES<PLANE>, lut, w);
-#pragma GCC unroll 8
-      for (int j = 0; j < QUADS; ++j) _mm512_store_si512(dst + QUAD_BYTES * j, w[j]);
-    }
-  } else {
-    for (int64_t b = b0; b < b1; ++b) fetch_block<PLANE>(data + b * BLOCK_BYTES<PLANE>);
-  }
-  const uint8_t* record = data + n_blocks * BLOCK_BYTES<PLANE> + b0 / RECORD_BLOCKS<SCALE> * RECORD_BYTES<SCALE>;
-  const __m512 magic = _mm512_set1_ps(-MAGIC);
-  for (int64_t b = b0; b < b1; b += RECORD_BLOCKS<SCALE>, record += RECORD_BYTES<SCALE>)
-    for (int sub = 0; sub < RECORD_BLOCKS<SCALE> * SUBS<SCALE>; ++sub, scales += 3 * N) {
-      __m512 d, minimum = _mm512_setzero_ps();
-      load_scale<SCALE>(record, sub, &d, &minimum);
-      _mm512_store_ps(scales, d);
-      _mm512_store_ps(scales + N, _mm512_mul_ps(magic, d));
-      if constexpr (HAS_MIN<SCALE>) _mm512_store_ps(scales + 2 * N, minimum);
-    }
-}
 
 struct Tile {                // what a tile of tokens multiplies with
   const uint8_t* w[2];       // quads of the strip's panels
@@ -256,8 +223,14 @@ void many_tokens(const PackedMatrix* m, int64_t panel0, int64_t panel1, const Ac
       for (int r = 0; r < n_panels; ++r) {
         uint8_t* bytes = scratch + r * (STRIP_COLS * N);
         float* f = scales + r * (STRIP_BLOCKS * 2 * 3 * N);
-        unpack_strip<PLANE, SCALE, LUT>(m, panel + r, b0, b0 + tile.n_blocks, lut, bytes, f);
-        tile.w[r] = PLANE == PLANE_BYTE ? m->data + (panel + r) * m->panel_bytes + b0 * (QUADS * QUAD_BYTES) : bytes;
+        if constexpr (PLANE == PLANE_BYTE) {
+          tile.w[r] = m->data + (panel + r) * m->panel_bytes + b0 * BLOCK_BYTES<PLANE>;
+          for (int64_t b = 0; b < tile.n_blocks; ++b) fetch_block<PLANE>(tile.w[r] + b * BLOCK_BYTES<PLANE>);
+        } else {
+          unpack_weights<PLANE, LUT>(m, panel + r, b0, b0 + tile.n_blocks, lut, 0, bytes);
+          tile.w[r] = bytes;
+        }
+        unpack_scales<PLANE, SCALE>(m, panel + r, b0, b0 + tile.n_blocks, f);
         tile.scales[r] = f;
         tile.mask[r] = rows_mask(m, panel + r);
       }

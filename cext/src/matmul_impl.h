@@ -21,6 +21,10 @@ static inline int64_t strip_blocks(int64_t n_blocks, int record_blocks) {
 constexpr int64_t SCRATCH_WEIGHTS = STRIP_PANELS * STRIP_COLS * PANEL_ROWS_N * 4;
 constexpr int64_t SCRATCH_SCALES = STRIP_PANELS * STRIP_BLOCKS * 2 * 3 * QUAD_BYTES;
 
+// How far ahead of the multiplication weights are fetched into L2 (memory's latency at its full speed) and into L1.
+constexpr int64_t AHEAD_BYTES = 16384;
+constexpr int64_t NEAR_BYTES = 2048;
+
 extern const MatmulKernels MATMUL_SCALAR;
 #if defined(__x86_64__) || defined(_M_X64)
 extern const MatmulKernels MATMUL_AVX2;

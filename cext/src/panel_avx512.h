@@ -7,6 +7,10 @@ namespace cext {
 namespace {
 
 constexpr int N = PANEL_ROWS_N;
+// NUMERICS: int32 sums start at the bits of the f32 1.5 * 2^23, so that the finished sum read as f32 is 1.5 * 2^23 + dot, exactly
+// (|dot| < 2^22). fma(that, d, -1.5 * 2^23 * d) is then dot * d, rounded once: -1.5 * 2^23 * d is exact, for d has at most
+// 18 significant bits (a half float times a scale of 7 bits).
+constexpr float MAGIC = 12582912.0f;
 
 CEXT_INLINE __m512i load(const void* p) { return _mm512_loadu_si512(p); }
 CEXT_INLINE __m512i broadcast4(const int8_t* p) {
@@ -134,10 +138,6 @@ CEXT_INLINE __mmask16 rows_mask(const PackedMatrix* m, int64_t panel) {
   return left >= N ? (__mmask16)0xFFFF : (__mmask16)((1u << left) - 1u);
 }
 
-// How far ahead of the multiplication weights are fetched into L2 (memory's latency at its full speed) and into L1.
-constexpr int64_t AHEAD_BYTES = 16384;
-constexpr int64_t NEAR_BYTES = 2048;
-
 template <int PLANE>
 CEXT_INLINE void fetch_block(const uint8_t* block) {
 #pragma GCC unroll 8
@@ -145,6 +145,36 @@ CEXT_INLINE void fetch_block(const uint8_t* block) {
     _mm_prefetch((const char*)block + AHEAD_BYTES + at, _MM_HINT_T1);
     _mm_prefetch((const char*)block + NEAR_BYTES + at, _MM_HINT_T0);
   }
+}
+
+// Blocks [b0, b1) of a panel as bytes, less `zero`.
+template <int PLANE, bool LUT>
+void unpack_weights(const PackedMatrix* m, int64_t panel, int64_t b0, int64_t b1, __m512i lut, int zero, uint8_t* dst) {
+  const uint8_t* block = m->data + panel * m->panel_bytes + b0 * BLOCK_BYTES<PLANE>;
+  const __m512i z = _mm512_set1_epi8((char)zero);
+  for (int64_t b = b0; b < b1; ++b, block += BLOCK_BYTES<PLANE>, dst += QUADS * QUAD_BYTES) {
+    fetch_block<PLANE>(block);
+    __m512i w[QUADS];
+    block_quads<PLANE, LUT>(block, lut, w);
+#pragma GCC unroll 8
+    for (int j = 0; j < QUADS; ++j) _mm512_store_si512(dst + QUAD_BYTES * j, _mm512_sub_epi8(w[j], z));
+  }
+}
+
+// Their scales as f32[3][16] each: d, -MAGIC d, m.
+template <int PLANE, int SCALE>
+void unpack_scales(const PackedMatrix* m, int64_t panel, int64_t b0, int64_t b1, float* scales) {
+  const uint8_t* records = m->data + panel * m->panel_bytes + m->n_cols / BLOCK_COLS * BLOCK_BYTES<PLANE>;
+  const uint8_t* record = records + b0 / RECORD_BLOCKS<SCALE> * RECORD_BYTES<SCALE>;
+  const __m512 magic = _mm512_set1_ps(-MAGIC);
+  for (int64_t b = b0; b < b1; b += RECORD_BLOCKS<SCALE>, record += RECORD_BYTES<SCALE>)
+    for (int sub = 0; sub < RECORD_BLOCKS<SCALE> * SUBS<SCALE>; ++sub, scales += 3 * N) {
+      __m512 d, minimum = _mm512_setzero_ps();
+      load_scale<SCALE>(record, sub, &d, &minimum);
+      _mm512_store_ps(scales, d);
+      _mm512_store_ps(scales + N, _mm512_mul_ps(magic, d));
+      if constexpr (HAS_MIN<SCALE>) _mm512_store_ps(scales + 2 * N, minimum);
+    }
 }
 
 }  // namespace
