@@ -86,7 +86,7 @@ def measure(type: QuantType, shape: tuple[int, int], n_tokens: int, n_threads: i
 def lines(arguments: argparse.Namespace) -> Iterator[str]:
     """Yield the table's lines as they are measured."""
     yield f"{'type':8}{'rows x cols':>14}{'tokens':>8}{'threads':>8}{'GMAC/s':>10}{'of peak':>9}{'GB/s':>8}{'of read':>9}"
-    for type in [T[name] for name in arguments.types] or SHAPES:
+    for type in [QuantType[name] for name in arguments.types] or SHAPES:
         for shape in SHAPES[type]:
             for n_tokens in arguments.tokens:
                 for n_threads in arguments.threads:
