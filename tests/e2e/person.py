@@ -61,6 +61,11 @@ class Person:
         self.write(text)
         self.wait(lambda: len(self.items()) >= n + 2 and len(self.items()[-1].text) >= n_chars, "the first characters")
 
+    def new_chat(self) -> None:
+        """Press Ctrl+N."""
+        self.press(Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
+        self.wait(lambda: self.program.controller.conversation.chat_id is None, "the new chat")
+
     def open_chat(self, chat_id: int) -> None:
         """Open a chat."""
         self.program.controller.open_chat(chat_id)

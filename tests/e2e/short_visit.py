@@ -21,7 +21,8 @@ def visit(folder: Path, model: Path, picture: Path) -> None:
     person.click("send_button")
     person.wait(person.is_idle, "the stop")
     assert person.items()[-1].state == "stopped"
-    person.begin("Go on.")
+    person.program.controller.new_chat()
+    person.begin("Tell a very long story about a ship.")
     assert person.close() < 5
     person.reopen()
     assert person.items()[-1].state == "stopped"
