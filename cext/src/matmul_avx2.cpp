@@ -20,11 +20,10 @@ CEXT_INLINE __m256i broadcast4(const int8_t* p) {
   return _mm256_set1_epi32(value);
 }
 
-// One half (8 rows) of the eight quads of a block as bytes, stored 64 bytes apart.
+// One half (8 rows) of the eight quads of a block as bytes.
 template <int PLANE, bool LUT>
-CEXT_INLINE void unpack_half(const uint8_t* src, __m256i lut, __m256i zero, uint8_t* dst) {
+CEXT_INLINE void half_quads(const uint8_t* src, __m256i lut, __m256i zero, __m256i* w) {
   constexpr bool nibbles = PLANE <= PLANE_NIBBLE2, is_signed = LUT || PLANE == PLANE_BYTE;
-  __m256i w[QUADS];
   if constexpr (PLANE == PLANE_BYTE) {
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) w[j] = load(src + 64 * j);
@@ -60,7 +59,20 @@ CEXT_INLINE void unpack_half(const uint8_t* src, __m256i lut, __m256i zero, uint
   for (int j = 0; j < 8; ++j) {
     if constexpr (LUT) w[j] = _mm256_shuffle_epi8(lut, w[j]);
     if constexpr (is_signed) w[j] = _mm256_sub_epi8(w[j], zero);
-    _mm256_store_si256((__m256i*)(dst + QUAD_BYTES * j), w[j]);
+  }
+}
+
+// The sum of four products of bytes in each lane, as 16-bit pairs.
+template <bool SIGNED_WEIGHTS>
+CEXT_INLINE __m256i pair_products(__m256i w, __m256i a) {
+  if constexpr (SIGNED_WEIGHTS) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+  else return _mm256_maddubs_epi16(w, a);
+}
+
+CEXT_INLINE void fetch_block(const uint8_t* block, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) {
+    _mm_prefetch((const char*)block + AHEAD_BYTES + at, _MM_HINT_T1);
+    _mm_prefetch((const char*)block + NEAR_BYTES + at, _MM_HINT_T0);
   }
 }
 
@@ -117,12 +129,13 @@ void unpack_strip(const PackedMatrix* m, const PanelLayout& layout, int64_t pane
   const __m256i lut =
       LUT ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)layout.lut)) : _mm256_setzero_si256();
   for (int64_t b = b0; b < b1; ++b, dst += QUADS * QUAD_BYTES) {
-    for (int64_t at = 0; at < block_bytes; at += 64) {
-      _mm_prefetch((const char*)data + b * block_bytes + AHEAD_BYTES + at, _MM_HINT_T1);
-      _mm_prefetch((const char*)data + b * block_bytes + NEAR_BYTES + at, _MM_HINT_T0);
+    fetch_block(data + b * block_bytes, block_bytes);
+    for (int half = 0; half < 2; ++half) {
+      __m256i w[QUADS];
+      half_quads<PLANE, LUT>(data + b * block_bytes + 32 * half, lut, zero, w);
+#pragma GCC unroll 8
+      for (int j = 0; j < QUADS; ++j) _mm256_store_si256((__m256i*)(dst + 32 * half + QUAD_BYTES * j), w[j]);
     }
-    unpack_half<PLANE, LUT>(data + b * block_bytes, lut, zero, dst);
-    unpack_half<PLANE, LUT>(data + b * block_bytes + 32, lut, zero, dst + 32);
   }
   const uint8_t* record = data + m->n_cols / BLOCK_COLS * block_bytes + b0 / record_blocks * layout.record_bytes;
   for (int64_t b = b0; b < b1; b += record_blocks, record += layout.record_bytes)
@@ -188,14 +201,7 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
 #pragma GCC unroll 4
           for (int t = 0; t < NT; ++t) {
             const __m256i a = broadcast4(q + t * ld_q + at);
-            __m256i p0, p1;
-            if constexpr (GROUP_N == SIGNED) {
-              p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(a, w0));
-              p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(a, w1));
-            } else {
-              p0 = _mm256_maddubs_epi16(w0, a);
-              p1 = _mm256_maddubs_epi16(w1, a);
-            }
+            const __m256i p0 = pair_products<GROUP_N == SIGNED>(w0, a), p1 = pair_products<GROUP_N == SIGNED>(w1, a);
             pairs[t][0] = j ? _mm256_add_epi16(pairs[t][0], p0) : p0;
             pairs[t][1] = j ? _mm256_add_epi16(pairs[t][1], p1) : p1;
           }
@@ -236,6 +242,60 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
   for (int t = 0; t < NT; ++t) write_rows(out + t * ld_out, acc[t][0], acc[t][1], tile.n_rows);
 }
 
+// One token times the panels as they are packed: the same sums as mul_tile's.
+template <int PLANE, int SCALE, bool LUT>
+void one_token(const PackedMatrix* m, const PanelLayout& layout, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t,
+               float* out) {
+  constexpr int subs = SUBS<SCALE>, quads = QUADS / subs;
+  constexpr int group = GROUP<PLANE, LUT> < quads ? GROUP<PLANE, LUT> : quads;
+  constexpr bool with_min = HAS_MIN<SCALE>, is_signed = GROUP<PLANE, LUT> == SIGNED;
+  const int64_t record_blocks = layout.record_cols / BLOCK_COLS;
+  const __m256i zero = _mm256_set1_epi8((char)layout.zero), ones = _mm256_set1_epi16(1);
+  const __m256i lut =
+      LUT ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)layout.lut)) : _mm256_setzero_si256();
+  const int8_t* q = act->q + t * act->ld_q;
+  const float* d = act->d + t * act->n_blocks;
+  const float* s = (subs == 2 ? act->s16 : act->s) + t * act->n_blocks * subs;
+  const float* sum = (subs == 2 ? act->sum16 : act->sum) + t * act->n_blocks * subs;
+  for (int64_t panel = panel0; panel < panel1; ++panel) {
+    const uint8_t* data = m->data + panel * m->panel_bytes;
+    const uint8_t* record = data + act->n_blocks * layout.block_bytes;
+    __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (int64_t b = 0; b < act->n_blocks; ++b, data += layout.block_bytes) {
+      fetch_block(data, layout.block_bytes);
+      const int first = (int)(b % record_blocks) * subs;
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        __m256i w[QUADS];
+        half_quads<PLANE, LUT>(data + 32 * half, lut, zero, w);
+        __m256 minimum[2];
+#pragma GCC unroll 2
+        for (int sub = 0; sub < subs; ++sub) {
+          __m256i dot = _mm256_setzero_si256();
+          if constexpr (!is_signed && !with_min) dot = _mm256_set1_epi32(-layout.zero * (int32_t)sum[b * subs + sub]);
+#pragma GCC unroll 8
+          for (int g = 0; g < quads; g += group) {
+            __m256i pairs = _mm256_setzero_si256();
+#pragma GCC unroll 8
+            for (int j = sub * quads + g; j < sub * quads + g + group; ++j)
+              pairs = _mm256_add_epi16(pairs, pair_products<is_signed>(w[j], broadcast4(q + b * BLOCK_COLS + 4 * j)));
+            dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, ones));
+          }
+          __m256 scale;
+          load_scale<SCALE>(record, first + sub, 8 * half, &scale, &minimum[sub]);
+          acc[half] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale), _mm256_set1_ps(d[b]), acc[half]);
+        }
+        if constexpr (with_min)
+          for (int sub = 0; sub < subs; ++sub)
+            acc[half] = _mm256_fmadd_ps(minimum[sub], _mm256_set1_ps(s[b * subs + sub]), acc[half]);
+      }
+      if (b % record_blocks == record_blocks - 1) record += layout.record_bytes;
+    }
+    const int64_t left = m->n_rows - panel * N;
+    write_rows(out + panel * N, acc[0], acc[1], left < N ? (int)left : N);
+  }
+}
+
 constexpr int TILE_TOKENS = 3;
 
 template <int PLANE, int SCALE, bool LUT>
@@ -244,6 +304,7 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
   constexpr int subs = SUBS<SCALE>, group = GROUP<PLANE, LUT>;
   constexpr bool with_min = HAS_MIN<SCALE>;
   const PanelLayout& layout = panel_layout(m->type);
+  if (t1 - t0 == 1) return one_token<PLANE, SCALE, LUT>(m, layout, panel0, panel1, act, t0, out + t0 * ld_out);
   const int64_t step = strip_blocks(act->n_blocks, layout.record_cols / BLOCK_COLS);
   uint8_t* bytes = (uint8_t*)scratch;
   float* scales = (float*)(bytes + SCRATCH_WEIGHTS);  // SAFETY: scratch is aligned to 64 bytes
