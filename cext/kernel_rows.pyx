@@ -32,7 +32,8 @@ cdef extern from "isa.h" namespace "cext" nogil:
 cdef extern from "rows.h" namespace "cext" nogil:
     cdef struct RowKernels:
         void (*rms_norm)(const float*, int64_t, const float*, float, int64_t, int64_t, float*, int64_t) noexcept nogil
-        void (*layer_norm)(const float*, int64_t, const float*, const float*, float, int64_t, int64_t, float*, int64_t) noexcept nogil
+        void (*layer_norm)(const float*, int64_t, const float*, const float*, float, int64_t, int64_t,
+                        float*, int64_t) noexcept nogil
         void (*l2_norm)(const float*, int64_t, float, int64_t, int64_t, float*, int64_t) noexcept nogil
         void (*rope)(float*, int64_t, int64_t, int64_t, int64_t, int32_t, int64_t, const float*) noexcept nogil
         void (*add)(const float*, const float*, int64_t, float*) noexcept nogil
@@ -42,7 +43,8 @@ cdef extern from "rows.h" namespace "cext" nogil:
         void (*unary)(int32_t, const float*, int64_t, float*) noexcept nogil
         void (*glu)(int32_t, const float*, const float*, int64_t, float*) noexcept nogil
         void (*softcap)(const float*, float, int64_t, float*) noexcept nogil
-        void (*softmax)(const float*, int64_t, const float*, int64_t, float, int64_t, int64_t, float*, int64_t) noexcept nogil
+        void (*softmax)(const float*, int64_t, const float*, int64_t, float, int64_t, int64_t,
+                        float*, int64_t) noexcept nogil
         int64_t (*argmax)(const float*, int64_t) noexcept nogil
         int (*all_finite)(const float*, int64_t) noexcept nogil
 

@@ -1,4 +1,4 @@
-// Plans attention calls and answers what the kernels ask about cells; chooses the kernels of the instruction set in use.
+// Plans attention calls, answers what the kernels ask about cells, and chooses the instruction set's kernels.
 #include "attn.h"
 
 #include <cmath>
@@ -275,6 +275,7 @@ AttnScratch attn_scratch_layout(const AttnParams* p) {
   s.q = take(s.d_k * s.n_rows);
   s.rows_lo = take(8 * s.n_rows);
   s.tile = take((ATTN_SUBTILE + 1) * (s.d_k > s.d_v ? s.d_k : s.d_v));
+  s.scales = take(ATTN_SUBTILE * (s.d_k > s.d_v ? s.d_k : s.d_v) / 32);
   s.scores = take(s.n_rows * ATTN_CHUNK);
   s.chunk_o = take(2 * s.n_rows * s.d_v);
   s.acc = take(s.n_rows * s.d_v);

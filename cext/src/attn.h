@@ -17,8 +17,8 @@ enum SwaKind : int32_t {
 };
 
 // Cells first .. first + count - 1 of a page; cell first + i stands at position pos0 + i * step of the sequence, and
-// its K was rotated for position (pos0 + i * step) - delta. step >= 0. Runs of a sequence are in position order: neither
-// first nor last positions decrease from run to run; cells that share a position keep the order of the runs.
+// its K was rotated for position (pos0 + i * step) - delta. step >= 0. Runs of a sequence are in position order: from run
+// to run neither first nor last positions decrease; cells that share a position keep the order of the runs.
 struct KVRun {
   uint8_t* page;
   int32_t first, count;

@@ -10,8 +10,7 @@ constexpr int padded_heads(int n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 
 
 // acc[cell * padded heads + head] = products of CELLS rows with G queries, lane by lane.
 template <typename Read, int G, int CELLS>
-CEXT_INLINE void direct_products(const float* q, int64_t ld_q, int64_t d, const uint8_t* rows, int64_t row_bytes,
-                                 VF* acc) {
+CEXT_INLINE void direct_products(const float* q, int64_t ld_q, int64_t d, const CacheRows& rows, VF* acc) {
   VF sums[CELLS][G];
   for (int c = 0; c < CELLS; ++c)
     for (int g = 0; g < G; ++g) sums[c][g] = vf_zero();
@@ -19,7 +18,7 @@ CEXT_INLINE void direct_products(const float* q, int64_t ld_q, int64_t d, const 
     VF qs[G];
     for (int g = 0; g < G; ++g) qs[g] = vf_load(q + g * ld_q + k);
     for (int c = 0; c < CELLS; ++c) {
-      const VF x = Read::at(rows + c * row_bytes, k);
+      const VF x = Read::at(rows, c, k);
       for (int g = 0; g < G; ++g) sums[c][g] = vf_fma(x, qs[g], sums[c][g]);
     }
   }
@@ -27,40 +26,42 @@ CEXT_INLINE void direct_products(const float* q, int64_t ld_q, int64_t d, const 
     for (int g = 0; g < G; ++g) acc[c * padded_heads(G) + g] = sums[c][g];
 }
 
-// Sums for VF_W / padded heads cells; row_bytes 0 gives the first row's in all of them.
+// Sums for VF_W / padded heads cells.
 template <typename Read, int G>
-CEXT_INLINE VF direct_sums(const float* q, int64_t ld_q, int64_t d, const uint8_t* rows, int64_t row_bytes) {
+CEXT_INLINE VF direct_sums(const float* q, int64_t ld_q, int64_t d, const CacheRows& rows) {
   constexpr int kHeads = padded_heads(G), kCells = VF_W / kHeads, kStep = kCells < 4 ? kCells : 4;
   VF acc[VF_W];
   for (int i = 0; i < VF_W; ++i) acc[i] = vf_zero();
   for (int c = 0; c < kCells; c += kStep)
-    direct_products<Read, G, kStep>(q, ld_q, d, rows + c * row_bytes, row_bytes, acc + c * kHeads);
+    direct_products<Read, G, kStep>(q, ld_q, d, rows.from(c), acc + c * kHeads);
   return vf_sums(acc);
 }
 
-// scores[slot][padded heads] of n cells whose rows lie row_bytes apart.
+// scores[slot][padded heads] of n cells.
 template <typename Read, int G>
-inline void direct_scores(const float* q, int64_t ld_q, int64_t d, const uint8_t* rows, int64_t row_bytes, int64_t n,
-                          int64_t slot_step, float* scores) {
+inline void direct_scores(const float* q, int64_t ld_q, int64_t d, CacheRows rows, int64_t n, int64_t slot_step,
+                          float* scores) {
   constexpr int kHeads = padded_heads(G), kCells = VF_W / kHeads;
   if (slot_step == 1)
-    for (; n >= kCells; n -= kCells, rows += kCells * row_bytes, scores += VF_W)
-      vf_store(scores, direct_sums<Read, G>(q, ld_q, d, rows, row_bytes));
-  for (; n > 0; --n, rows += row_bytes, scores += slot_step * kHeads)
-    vf_store_n(scores, direct_sums<Read, G>(q, ld_q, d, rows, 0), kHeads);
+    for (; n >= kCells; n -= kCells, rows = rows.from(kCells), scores += VF_W)
+      vf_store(scores, direct_sums<Read, G>(q, ld_q, d, rows));
+  for (; n > 0; --n, rows = rows.from(1), scores += slot_step * kHeads) {
+    const CacheRows same = {rows.bytes, 0, rows.scales, 0};  // this row in all places: nothing is read past the last
+    vf_store_n(scores, direct_sums<Read, G>(q, ld_q, d, same), kHeads);
+  }
 }
 
 // o[G][d_vp] += sum over n cells of weights[slot][padded heads] * V, N value vectors from d0 on.
 template <typename Read, int G, int N>
-CEXT_INLINE void direct_values_block(const float* weights, const uint8_t* rows, int64_t row_bytes, int64_t n,
-                                int64_t slot_step, int64_t d0, float* o, int64_t ld) {
+CEXT_INLINE void direct_values_block(const float* weights, CacheRows rows, int64_t n, int64_t slot_step, int64_t d0,
+                                     float* o, int64_t ld) {
   constexpr int kHeads = padded_heads(G);
   VF acc[G][N];
   for (int g = 0; g < G; ++g)
     for (int j = 0; j < N; ++j) acc[g][j] = vf_load(o + g * ld + d0 + j * VF_W);
-  for (; n > 0; --n, rows += row_bytes, weights += slot_step * kHeads) {
+  for (; n > 0; --n, rows = rows.from(1), weights += slot_step * kHeads) {
     for (int j = 0; j < N; ++j) {
-      const VF v = Read::at(rows, d0 + j * VF_W);
+      const VF v = Read::at(rows, 0, d0 + j * VF_W);
       for (int g = 0; g < G; ++g) acc[g][j] = vf_fma(vf_set1(weights[g]), v, acc[g][j]);
     }
   }
@@ -69,31 +70,31 @@ CEXT_INLINE void direct_values_block(const float* weights, const uint8_t* rows, 
 }
 
 template <typename Read, int G>
-inline void direct_values(const float* weights, const uint8_t* rows, int64_t row_bytes, int64_t n, int64_t slot_step,
-                          int64_t d, float* o, int64_t ld) {
+inline void direct_values(const float* weights, const CacheRows& rows, int64_t n, int64_t slot_step, int64_t d,
+                          float* o, int64_t ld) {
   constexpr int kWide = VF_REGS == 32 ? (G <= 2 ? 8 : G <= 4 ? 4 : 2) : (G == 1 ? 8 : G == 2 ? 4 : G <= 4 ? 2 : 1);
   int64_t d0 = 0;
   for (; d0 + kWide * VF_W <= d; d0 += kWide * VF_W)
-    direct_values_block<Read, G, kWide>(weights, rows, row_bytes, n, slot_step, d0, o, ld);
-  for (; d0 < d; d0 += VF_W) direct_values_block<Read, G, 1>(weights, rows, row_bytes, n, slot_step, d0, o, ld);
+    direct_values_block<Read, G, kWide>(weights, rows, n, slot_step, d0, o, ld);
+  for (; d0 < d; d0 += VF_W) direct_values_block<Read, G, 1>(weights, rows, n, slot_step, d0, o, ld);
 }
 
-// f(rows of n cells, their distance in bytes, first slot, slot step, n) for all cells of a piece: where they lie if the
-// type has a reader, else widened, some at a time.
+// f(reader, rows, first cell, n) for all cells of a piece: where they lie if the type has a reader, else widened.
 template <typename F>
 inline void each_readable(const Work& w, const ChunkPiece& piece, bool is_k, F f) {
   const int32_t type = is_k ? w.p->type_k : w.p->type_v;
   const int64_t d = is_k ? w.p->d_k : w.p->d_v, ld = is_k ? w.d_kp : w.d_vp, n_bytes = is_k ? w.k_bytes : w.v_bytes;
   if (has_reader(type, d)) {
-    const uint8_t* rows = is_k ? k_row(w, piece, 0) : v_row(w, piece, 0);
-    with_reader(type, [&](auto read) { f(read, rows, n_bytes, (int64_t)0, (int64_t)piece.count); });
+    const uint8_t* bytes = is_k ? k_row(w, piece, 0) : v_row(w, piece, 0);
+    const CacheRows rows = cache_rows(type, bytes, n_bytes, piece.count, d, w.scratch + w.at.scales);
+    with_reader(type, [&](auto read) { f(read, rows, (int64_t)0, (int64_t)piece.count); });
     return;
   }
   float* tile = w.scratch + w.at.tile;
   for (int64_t i = 0; i < piece.count; i += ATTN_SUBTILE) {
     const int64_t n = piece.count - i < ATTN_SUBTILE ? piece.count - i : (int64_t)ATTN_SUBTILE;
-    widen_rows(type, is_k ? k_row(w, piece, i) : v_row(w, piece, i), n_bytes, n, d, tile, ld);
-    f(ReadF32{}, reinterpret_cast<const uint8_t*>(tile), ld * (int64_t)sizeof(float), i, n);
+    widen_rows(type, is_k ? k_row(w, piece, i) : v_row(w, piece, i), n_bytes, n, d, nullptr, tile, ld);
+    f(ReadF32{}, CacheRows{reinterpret_cast<const uint8_t*>(tile), ld * (int64_t)sizeof(float), nullptr, 0}, i, n);
   }
 }
 
@@ -169,9 +170,9 @@ inline void direct_block(const Work& w, int32_t pos, int32_t* loaded_delta, Head
     const ChunkPiece& piece = cells->pieces[i];
     if (piece.delta != *loaded_delta) load_group(w, piece.delta);
     *loaded_delta = piece.delta;
-    each_readable(w, piece, true, [&](auto read, const uint8_t* rows, int64_t row_bytes, int64_t c, int64_t n) {
+    each_readable(w, piece, true, [&](auto read, const CacheRows& rows, int64_t c, int64_t n) {
       const int64_t d = has_reader(w.p->type_k, w.p->d_k) ? w.p->d_k : w.d_kp;
-      direct_scores<decltype(read), G>(q, w.d_kp, d, rows, row_bytes, n, piece.slot_step,
+      direct_scores<decltype(read), G>(q, w.d_kp, d, rows, n, piece.slot_step,
                                        scores + (piece.slot + c * piece.slot_step) * kHeads);
     });
   }
@@ -179,10 +180,10 @@ inline void direct_block(const Work& w, int32_t pos, int32_t* loaded_delta, Head
   fill(o, 0.0f, G * w.d_vp);
   for (int32_t i = 0; i < cells->n_pieces; ++i) {
     const ChunkPiece& piece = cells->pieces[i];
-    each_readable(w, piece, false, [&](auto read, const uint8_t* rows, int64_t row_bytes, int64_t c, int64_t n) {
+    each_readable(w, piece, false, [&](auto read, const CacheRows& rows, int64_t c, int64_t n) {
       const int64_t d = has_reader(w.p->type_v, w.p->d_v) ? w.p->d_v : w.d_vp;
-      direct_values<decltype(read), G>(scores + (piece.slot + c * piece.slot_step) * kHeads, rows, row_bytes, n,
-                                       piece.slot_step, d, o, w.d_vp);
+      const float* weights = scores + (piece.slot + c * piece.slot_step) * kHeads;
+      direct_values<decltype(read), G>(weights, rows, n, piece.slot_step, d, o, w.d_vp);
     });
   }
 }

@@ -84,7 +84,7 @@ float attn_slope(const AttnParams* p, int32_t i_head);
 
 // Scratch of one thread, in floats.
 struct AttnScratch {
-  int64_t q, rows_lo, tile, scores, chunk_o, acc, cells, total;
+  int64_t q, rows_lo, tile, scales, scores, chunk_o, acc, cells, total;
   int64_t n_rows;  // padded
   int64_t d_k, d_v;  // padded
 };

@@ -21,20 +21,38 @@ inline VF cap_score(VF x, float cap) {
   return vf_mul(vf_set1(cap * kLog2E), vf_tanh(vf_mul(x, vf_set1(1.0f / cap))));
 }
 
+// Rows of one head in the cache, and for q8_0 the scales of their blocks, widened.
+struct CacheRows {
+  const uint8_t* bytes;
+  int64_t row_bytes;
+  const float* scales;  // [rows][n_scales]
+  int64_t n_scales;
+
+  CacheRows from(int64_t row) const {
+    return {bytes + row * row_bytes, row_bytes, scales + row * n_scales, n_scales};
+  }
+};
+
 // Readers: VF_W values at value i of a row. Only whole vectors, so rows of a multiple of VF_W values.
 struct ReadF32 {
-  static VF at(const uint8_t* row, int64_t i) { return vf_load(reinterpret_cast<const float*>(row) + i); }
+  static inline VF at(const CacheRows& rows, int64_t row, int64_t i) {
+    return vf_load(reinterpret_cast<const float*>(rows.bytes + row * rows.row_bytes) + i);
+  }
 };
 struct ReadF16 {
-  static VF at(const uint8_t* row, int64_t i) { return vf_load_f16(reinterpret_cast<const uint16_t*>(row) + i); }
+  static inline VF at(const CacheRows& rows, int64_t row, int64_t i) {
+    return vf_load_f16(reinterpret_cast<const uint16_t*>(rows.bytes + row * rows.row_bytes) + i);
+  }
 };
 struct ReadBF16 {
-  static VF at(const uint8_t* row, int64_t i) { return vf_load_bf16(reinterpret_cast<const uint16_t*>(row) + i); }
+  static inline VF at(const CacheRows& rows, int64_t row, int64_t i) {
+    return vf_load_bf16(reinterpret_cast<const uint16_t*>(rows.bytes + row * rows.row_bytes) + i);
+  }
 };
 struct ReadQ8 {
-  static VF at(const uint8_t* row, int64_t i) {
-    const uint8_t* block = row + i / 32 * 34;
-    return vf_mul(vf_set1(vf_half(block)), vf_load_i8(reinterpret_cast<const int8_t*>(block + 2) + i % 32));
+  static inline VF at(const CacheRows& rows, int64_t row, int64_t i) {
+    const uint8_t* q = rows.bytes + row * rows.row_bytes + i / 32 * 34 + 2 + i % 32;
+    return vf_mul(vf_load_i8(reinterpret_cast<const int8_t*>(q)), vf_set1(rows.scales[row * rows.n_scales + i / 32]));
   }
 };
 
@@ -53,20 +71,64 @@ inline void with_reader(int32_t type, F f) {
   }
 }
 
+// Rows of n cells for the readers; the scales of q8_0 go to `scales`, [n][d / 32].
+inline CacheRows cache_rows(int32_t type, const uint8_t* bytes, int64_t row_bytes, int64_t n, int64_t d,
+                            float* scales) {
+  if (type != TYPE_Q8_0) return {bytes, row_bytes, nullptr, 0};
+  for (int64_t r = 0; r < n; ++r)
+    for (int64_t b = 0; b < d / 32; ++b) scales[r * (d / 32) + b] = vf_half(bytes + r * row_bytes + b * 34);
+  return {bytes, row_bytes, scales, d / 32};
+}
+
+// A block of 32 in whole numbers: value = d * q + m.
+struct WholeBlock {
+  float d, m;
+  int8_t q[32];
+};
+
+// Source: the layouts of blocks.h.
+inline void read_block(int32_t type, const uint8_t* block, WholeBlock* out) {
+  constexpr int8_t kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  const bool has_min = type == TYPE_Q4_1 || type == TYPE_Q5_1, has_fifth = type == TYPE_Q5_0 || type == TYPE_Q5_1;
+  const uint8_t* qh = block + (has_min ? 4 : 2);
+  split_nibbles(qh + (has_fifth ? 4 : 0), out->q);
+  if (has_fifth) add_fifth_bits(qh, out->q);
+  out->d = vf_half(block);
+  out->m = has_min ? vf_half(block + 2) : 0.0f;
+  if (type == TYPE_Q4_0) out->m = -8.0f * out->d;
+  if (type == TYPE_Q5_0) out->m = -16.0f * out->d;
+  if (type == TYPE_IQ4_NL) look_up(kIq4, out->q);
+}
+
+inline void widen_blocks(int32_t type, const uint8_t* row, int64_t row_bytes, int64_t d, float* out) {
+  const int64_t n = d / 32, block_bytes = row_bytes / n;
+  for (int64_t b = 0; b < n; ++b) {
+    WholeBlock block;
+    read_block(type, row + b * block_bytes, &block);
+    const VF scale = vf_set1(block.d), min = vf_set1(block.m);
+    for (int j = 0; j < 32; j += VF_W) vf_store(out + b * 32 + j, vf_fma(vf_load_i8(block.q + j), scale, min));
+  }
+}
+
 // n rows of d values, row_bytes apart, to f32 rows of ld floats; values d .. ld - 1 are zero.
-inline void widen_rows(int32_t type, const uint8_t* rows, int64_t row_bytes, int64_t n, int64_t d, float* out,
-                       int64_t ld) {
+inline void widen_rows(int32_t type, const uint8_t* rows, int64_t row_bytes, int64_t n, int64_t d, float* scales,
+                       float* out, int64_t ld) {
   if (has_reader(type, d)) {
+    const CacheRows from = cache_rows(type, rows, row_bytes, n, d, scales);
     with_reader(type, [=](auto read) {
       for (int64_t r = 0; r < n; ++r) {
-        for (int64_t i = 0; i < d; i += VF_W) vf_store(out + r * ld + i, read.at(rows + r * row_bytes, i));
+        for (int64_t i = 0; i < d; i += VF_W) vf_store(out + r * ld + i, read.at(from, r, i));
         for (int64_t i = d; i < ld; ++i) out[r * ld + i] = 0.0f;
       }
     });
     return;
   }
+  const bool is_plain = type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
   for (int64_t r = 0; r < n; ++r) {
-    kv_decode_row(type, rows + r * row_bytes, d, out + r * ld);
+    if (is_plain)
+      kv_decode_row(type, rows + r * row_bytes, d, out + r * ld);
+    else
+      widen_blocks(type, rows + r * row_bytes, row_bytes, d, out + r * ld);
     for (int64_t i = d; i < ld; ++i) out[r * ld + i] = 0.0f;
   }
 }

@@ -138,7 +138,8 @@ inline void find_rows(const Work& w, int64_t s0, bool is_k, SubtileRows* out) {
   for (int i = 0; i < ATTN_SUBTILE; ++i) out->row[i] = zero_row(w);
   each_part(w.cells, s0, [&](const ChunkPiece& piece, int64_t cell, int64_t slot, int64_t n) {
     const uint8_t* rows = is_k ? k_row(w, piece, cell) : v_row(w, piece, cell);
-    if (!is_in_place) widen_rows(type, rows, n_bytes, n, d, tile + slot * ld, ld * piece.slot_step);
+    if (!is_in_place)
+      widen_rows(type, rows, n_bytes, n, d, w.scratch + w.at.scales, tile + slot * ld, ld * piece.slot_step);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t s = slot + i * piece.slot_step;
       out->row[s] = is_in_place ? reinterpret_cast<const float*>(rows + i * n_bytes) : tile + s * ld;
@@ -236,7 +237,8 @@ inline void value_block(const float* weights, const float* const* v_rows, int64_
 }
 
 // Values of one row, cells without weight skipped: 0 * NaN is NaN.
-inline void value_row_careful(const float* weights, const SubtileRows& v, int64_t a, int64_t b, int64_t d_vp, float* o) {
+inline void value_row_careful(const float* weights, const SubtileRows& v, int64_t a, int64_t b, int64_t d_vp,
+                              float* o) {
   for (int64_t s = a; s < b; ++s) {
     const VF weight = vf_set1(weights[s * VF_W]);
     for (int64_t i = 0; weights[s * VF_W] != 0.0f && i < d_vp; i += VF_W)

@@ -36,11 +36,31 @@ void frequencies(const RopeParams* p, double* freq) {
   }
 }
 
+// Cosine and sine to 1e-9: the angle less a multiple of pi / 2 in three exact parts, then Taylor series.
+void turn(double theta, double* c, double* s) {
+  constexpr double kHalfPi[3] = {0x1.921fb50000000p+0, 0x1.110b460000000p-26, 0x1.1a62633145c07p-54};
+  constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to a whole number
+  if (!(std::fabs(theta) < 4e8)) {
+    *c = std::cos(theta);
+    *s = std::sin(theta);
+    return;
+  }
+  const double k = theta * (2.0 / kPi) + kRound - kRound;
+  const double r = ((theta - k * kHalfPi[0]) - k * kHalfPi[1]) - k * kHalfPi[2], z = r * r;
+  const double sine = r + r * z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880))));
+  const double cosine = 1.0 + z * (-0.5 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 - z / 3628800))));
+  const int quarter = (int)(int64_t)k & 3;
+  const double x = quarter & 1 ? sine : cosine, y = quarter & 1 ? cosine : sine;
+  *c = quarter == 1 || quarter == 2 ? -x : x;
+  *s = quarter >= 2 ? -y : y;
+}
+
 void fill_table(const double* freq, int n_pairs, int32_t pos, double magnitude, float* table) {
   for (int i = 0; i < n_pairs; ++i) {
-    const double theta = pos * freq[i];
-    table[i] = (float)(std::cos(theta) * magnitude);
-    table[n_pairs + i] = (float)(std::sin(theta) * magnitude);
+    double c, s;
+    turn(pos * freq[i], &c, &s);
+    table[i] = (float)(c * magnitude);
+    table[n_pairs + i] = (float)(s * magnitude);
   }
 }
 

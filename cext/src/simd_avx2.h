@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "intrinsics.h"
+#include "simd_bytes.h"
 
 namespace cext {
 namespace {
@@ -120,8 +121,12 @@ CEXT_INLINE void vf_transpose(VF* a) {
     t[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
     t[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
   }
-  for (int i = 0; i < 8; i += 4)  // u[4 h + q] holds column q of each half, of rows 4 h .. 4 h + 3
-    for (int q = 0; q < 4; ++q) u[i + q] = _mm256_shuffle_ps(t[i + q / 2], t[i + 2 + q / 2], q % 2 ? 0xee : 0x44);
+  for (int i = 0; i < 8; i += 4) {  // u[4 h + q] holds column q of each half, of rows 4 h .. 4 h + 3
+    u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
   for (int q = 0; q < 4; ++q) {
     a[q] = _mm256_permute2f128_ps(u[q], u[q + 4], 0x20);
     a[q + 4] = _mm256_permute2f128_ps(u[q], u[q + 4], 0x31);

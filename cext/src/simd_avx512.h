@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "intrinsics.h"
+#include "simd_bytes.h"
 
 namespace cext {
 namespace {
@@ -96,8 +97,12 @@ CEXT_INLINE void vf_transpose(VF* a) {
     t[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
     t[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
   }
-  for (int i = 0; i < 16; i += 4)  // u[4 h + q] holds column q of each quarter, of rows 4 h .. 4 h + 3
-    for (int q = 0; q < 4; ++q) u[i + q] = _mm512_shuffle_ps(t[i + q / 2], t[i + 2 + q / 2], q % 2 ? 0xee : 0x44);
+  for (int i = 0; i < 16; i += 4) {  // u[4 h + q] holds column q of each quarter, of rows 4 h .. 4 h + 3
+    u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+    u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+    u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
   for (int q = 0; q < 4; ++q) {
     const VF x = _mm512_shuffle_f32x4(u[q], u[q + 4], 0x44), y = _mm512_shuffle_f32x4(u[q + 8], u[q + 12], 0x44);
     const VF z = _mm512_shuffle_f32x4(u[q], u[q + 4], 0xee), w = _mm512_shuffle_f32x4(u[q + 8], u[q + 12], 0xee);

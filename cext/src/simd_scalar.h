@@ -106,6 +106,22 @@ inline VF vf_load_twice(const float* p) { CEXT_LANES(p[i / 2]); }
 // -x in even lanes, x in odd lanes
 inline VF vf_negate_even(VF a) { CEXT_LANES(i % 2 ? a.v[i] : -a.v[i]); }
 
+// Low nibbles of 16 bytes, then high nibbles.
+inline void split_nibbles(const uint8_t* qs, int8_t* q) {
+  for (int j = 0; j < 16; ++j) {
+    q[j] = (int8_t)(qs[j] & 15);
+    q[j + 16] = (int8_t)(qs[j] >> 4);
+  }
+}
+// Bit j of the 32 at qh becomes bit 4 of q[j].
+inline void add_fifth_bits(const uint8_t* qh, int8_t* q) {
+  for (int j = 0; j < 32; ++j) q[j] = (int8_t)(q[j] | (qh[j / 8] >> (j % 8) & 1) << 4);
+}
+// q[j] = table[q[j]], 16 entries
+inline void look_up(const int8_t* table, int8_t* q) {
+  for (int j = 0; j < 32; ++j) q[j] = table[q[j]];
+}
+
 #undef CEXT_LANES
 #undef CEXT_MASK
 

@@ -162,7 +162,7 @@ def test_rope(isa: int, kind: int, params: dict[str, float], has_factors: bool) 
     n_rot = int(params["n_rot"])
     p = {**params, "kind": kind}
     factors = np.linspace(1, 8, n_rot // 2).astype(np.float32) if has_factors else None
-    pos = np.array([0, 1, 17, 4095, 131071, 999_983], np.int32)
+    pos = np.array([0, 1, 17, 4095, 131071, 999_983, -5, -99_991], np.int32)
     freq, magnitude = yarn_freqs({name: float(np.float32(value)) for name, value in params.items()}, factors)
     theta = pos[:, None] * freq
     want = np.concatenate([np.cos(theta), np.sin(theta)], 1) * magnitude
@@ -178,6 +178,13 @@ def test_rope(isa: int, kind: int, params: dict[str, float], has_factors: bool) 
     k.rope(isa, got, kind, tables)
     assert nmse(got, turned) < 1e-13
     np.testing.assert_array_equal(got[..., n_rot:], x[..., n_rot:])
+
+
+def test_rope_at_any_position() -> None:
+    pos = np.random.default_rng(3).integers(-(2**31), 2**31, 2000).astype(np.int32)
+    tables = k.rope_tables({"kind": 2, "n_rot": 64}, pos)
+    theta = pos[:, None] * 10000.0 ** (-2.0 * np.arange(32) / 64)
+    assert np.abs(tables - np.concatenate([np.cos(theta), np.sin(theta)], 1)).max() < 3e-6
 
 
 @pytest.mark.parametrize("params", ROPES)
