@@ -66,14 +66,14 @@ def test_opens_at_the_end(qtbot: QtBot) -> None:
 def test_ten_thousand_messages_open_quickly(qtbot: QtBot) -> None:
     view = make_view(qtbot, make_items(4))
     view.grab()
-    started = time.process_time()
+    started = time.thread_time()
     model_of(view).load(2, "Long", make_items(10_000))
     view.grab()
-    assert time.process_time() - started < 0.3
-    started = time.process_time()
+    assert time.thread_time() - started < 0.3
+    started = time.thread_time()
     view.verticalScrollBar().setValue(view.verticalScrollBar().maximum() // 2)
     view.grab()
-    assert time.process_time() - started < 0.15
+    assert time.thread_time() - started < 0.15
 
 
 def test_only_messages_near_the_window_are_open(qtbot: QtBot) -> None:
@@ -190,10 +190,10 @@ def test_a_frame_of_streaming_is_short(qtbot: QtBot) -> None:
     costs = []
     for at in range(0, len(text), 28):
         model.append_text(99, text[at : at + 28])
-        started = time.process_time()
+        started = time.thread_time()
         view._on_frame_due()
         view.grab()
-        costs.append(time.process_time() - started)
+        costs.append(time.thread_time() - started)
     costs.sort()
     assert costs[len(costs) // 2] < 0.015
     assert costs[int(len(costs) * 0.95)] < 0.03
@@ -215,14 +215,14 @@ def test_a_frame_of_streaming_is_short(qtbot: QtBot) -> None:
 def test_hostile_text_is_shown_quickly(qtbot: QtBot, text: str) -> None:
     view = make_view(qtbot, make_items(2))
     view.grab()
-    started = time.process_time()
+    started = time.thread_time()
     model_of(view).load(3, "x", [MessageItem(1, "user", "hi"), MessageItem(2, "assistant", text)])
     view.grab()
-    assert time.process_time() - started < 0.3
-    started = time.process_time()
+    assert time.thread_time() - started < 0.3
+    started = time.thread_time()
     view.verticalScrollBar().setValue(60)
     view.grab()
-    assert time.process_time() - started < 0.2
+    assert time.thread_time() - started < 0.2
 
 
 def test_selection_across_messages_is_copied_as_text(qtbot: QtBot) -> None:
@@ -264,9 +264,9 @@ def test_two_clicks_mark_a_word_and_three_a_block(qtbot: QtBot) -> None:
 
 def test_a_long_selection_does_not_read_what_lies_between(qtbot: QtBot) -> None:
     view = make_view(qtbot, make_items(2_000))
-    started = time.process_time()
+    started = time.thread_time()
     text = selected_text(view._layout, Selection(Spot(Place(0), 0), Spot(Place(1999), 3)))
-    assert time.process_time() - started < 0.3
+    assert time.thread_time() - started < 0.3
     assert len(text) > 450_000
 
 

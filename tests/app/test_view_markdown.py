@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.widgets.conversation.blocks import Block, BlockKind, Gap, MarkKind, Style, runs_text
-from app.widgets.conversation.markdown import link_targets, read_piece
-from app.widgets.conversation.pieces import PLAIN_CHUNK_CHARS, PieceKind, cut, cut_plain, cut_verbatim
+from app.widgets.conversation.markdown import LinkTargets, link_targets, read_piece
+from app.widgets.conversation.pieces import PLAIN_CHUNK_CHARS, Piece, PieceKind, cut, cut_plain, cut_verbatim
 
 
 def read(text: str) -> list[Block]:
@@ -146,6 +146,8 @@ def test_a_persons_text_is_shown_as_typed() -> None:
     blocks = [block for piece in pieces for block in read_piece(text, piece, {})]
     assert blocks[0].text().startswith("__init__ and *this*\n    indented")
     assert blocks[1].kind == BlockKind.CODE
+    assert blocks[0].text() == "__init__ and *this*\n    indented"
+    assert (blocks[2].text(), blocks[2].gap, blocks[2].joint) == ("last", Gap.NORMAL, "\n\n")
 
 
 def test_plain_chunks_cover_the_text() -> None:
@@ -179,19 +181,25 @@ TRAPS = {
 }
 
 
+def cost(text: str, piece: Piece, targets: LinkTargets) -> float:
+    """Return the seconds that reading a piece takes, the better of two tries: other work may come in between."""
+    costs = []
+    for _ in range(2):
+        started = time.thread_time()
+        read_piece(text, piece, targets)
+        costs.append(time.thread_time() - started)
+    return min(costs)
+
+
 @pytest.mark.parametrize("name", TRAPS)
 def test_traps_are_cheap_at_a_time(name: str) -> None:
     text = TRAPS[name]
     read("warm *up* | a |")
-    started = time.process_time()
+    started = time.thread_time()
     targets = link_targets(text)
     pieces = cut(text)
-    assert time.process_time() - started < 0.25, "to cut"
-    worst = 0.0
-    for piece in pieces[:20] + pieces[-20:]:
-        started = time.process_time()
-        read_piece(text, piece, targets)
-        worst = max(worst, time.process_time() - started)
+    assert time.thread_time() - started < 0.25, "to cut"
+    worst = max(cost(text, piece, targets) for piece in pieces[:20] + pieces[-20:])
     assert worst < 0.15, f"{worst:.3f} s for one piece"
 
 

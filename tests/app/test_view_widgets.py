@@ -145,10 +145,10 @@ def test_send_becomes_stop_in_the_same_place(composer: Composer, state: Generati
 
 def test_pasted_text_is_plain_and_bounded(composer: Composer) -> None:
     QApplication.clipboard().setText("y" * 2_500_000)
-    started = time.process_time()
+    started = time.thread_time()
     composer._edit.paste()
     assert len(composer.text) <= 2_000_000
-    assert time.process_time() - started < 3
+    assert time.thread_time() - started < 3
     composer.clear()
 
 
@@ -241,19 +241,19 @@ def test_five_thousand_chats_are_listed_quickly(host: QWidget, theme: Theme) -> 
     chats = ChatListModel(host)
     now = time.time()
     rows = [ChatRow(i, f"Chat {i}", now - i * 4_000) for i in range(5_000)]
-    started = time.process_time()
+    started = time.thread_time()
     chats.set_rows(rows)
     view = ChatListView(chats, theme, host)
     view.resize(260, 600)
     view.show()
     view.grab()
-    assert time.process_time() - started < 0.25
+    assert time.thread_time() - started < 0.25
     QApplication.processEvents()
-    started = time.process_time()
+    started = time.thread_time()
     chats.put(ChatRow(2_000, "Chat 2000", now + 5, is_generating=True))
     view.grab()
     QApplication.processEvents()
-    assert time.process_time() - started < 0.1
+    assert time.thread_time() - started < 0.1
 
 
 def test_sidebar_search(host: QWidget, theme: Theme, chats: ChatListModel, qtbot: QtBot) -> None:

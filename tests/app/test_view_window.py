@@ -247,12 +247,12 @@ def test_size_is_remembered(desk: Desk) -> None:
 
 
 def test_a_window_is_made_quickly(desk: Desk, qtbot: QtBot) -> None:
-    started = time.process_time()
+    started = time.thread_time()
     window = MainWindow(desk.controller, desk.settings, desk.theme)
     qtbot.addWidget(window)
     window.show()
     window.grab()
-    assert time.process_time() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 def test_idle_windows_do_nothing(desk: Desk, qtbot: QtBot) -> None:

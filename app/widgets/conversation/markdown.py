@@ -62,6 +62,9 @@ def read_piece(text: str, piece: Piece, targets: LinkTargets) -> list[Block]:
     source = text[piece.start : piece.end]
     if piece.kind == PieceKind.FENCE:
         return read_fence(source)
+    if piece.kind == PieceKind.PLAIN and piece.after_blank:
+        first, *others = plain(source, "\n\n")
+        return [replace(first, gap=Gap.NORMAL), *others]
     if piece.kind == PieceKind.PLAIN or len(_MARKERS.findall(source)) > _MAX_MARKERS:
         return plain(source, "\n" if text[: piece.start].endswith("\n") else "")
     columns: tuple[int, ...] = ()

@@ -142,6 +142,8 @@ class PaintedConversation(QAbstractScrollArea):
             QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))
 
     def _note_of(self, item: MessageItem) -> str:
+        if item.role == "system":
+            return self.tr("System prompt")
         if item.state == "failed":
             return item.error or self.tr("This reply failed.")
         if item.state == "queued":

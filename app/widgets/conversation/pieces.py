@@ -8,7 +8,7 @@ Cutting depends only on what stands before, so text that streams in changes the 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 PLAIN_MESSAGE_CHARS = 200_000  # a message beyond this is shown as it was written
@@ -73,15 +73,19 @@ def cut_verbatim(text: str) -> list[Piece]:
     if len(text) > PLAIN_MESSAGE_CHARS or "```" not in text:
         return cut_plain(text, 0)
     pieces: list[Piece] = []
-    for piece in _Cutter(text, None).run():
-        if piece.kind != PieceKind.FENCE and pieces and pieces[-1].kind == PieceKind.PLAIN:
-            last = pieces.pop()
-            pieces += cut_plain(text[: piece.end], last.start)
-        elif piece.kind == PieceKind.FENCE:
-            pieces.append(piece)
-        else:
-            pieces += cut_plain(text[: piece.end], piece.start)
-    return pieces
+    start = 0
+    for fence in (piece for piece in _Cutter(text, None).run() if piece.kind == PieceKind.FENCE):
+        pieces += [*_between(text, start, fence.start), fence]
+        start = fence.end
+    return pieces + _between(text, start, len(text))
+
+
+def _between(text: str, start: int, end: int) -> list[Piece]:
+    """Return what stands beside fences as plain pieces, without the blank lines at its ends."""
+    inner = text[start:end]
+    start += len(inner) - len(inner.lstrip("\n"))
+    pieces = cut_plain(text[: start + len(inner.strip("\n"))], start)
+    return [replace(piece, after_blank=True) if i == 0 and start > 0 else piece for i, piece in enumerate(pieces)]
 
 
 def cut_plain(text: str, start: int) -> list[Piece]:
