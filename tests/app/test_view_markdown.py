@@ -199,7 +199,7 @@ def test_traps_are_cheap_at_a_time(name: str) -> None:
     targets = link_targets(text)
     pieces = cut(text)
     assert time.thread_time() - started < 0.25, "to cut"
-    worst = max(cost(text, piece, targets) for piece in pieces[:20] + pieces[-20:])
+    worst = max((cost(text, piece, targets) for piece in [*pieces[:20], *pieces[-20:]]), default=0.0)
     assert worst < 0.15, f"{worst:.3f} s for one piece"
 
 
