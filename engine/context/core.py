@@ -41,7 +41,7 @@ from engine.types import F32Array, F32Logits, I32Array
 
 if TYPE_CHECKING:
     from engine.adapters import ControlVector, LoraAdapter
-    from engine.context.kinds import ContextKind
+    from engine.context.kind import ContextKind
     from engine.memory import KVCache, Placement
     from engine.model import Model
 

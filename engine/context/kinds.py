@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.context.core import Context
+from engine.context.kind import ContextKind
 from engine.context.memories import make_memory, make_scratch_memory
 from engine.context.params import ContextParams
 from engine.graph.interface import GraphType
 
 if TYPE_CHECKING:
-    from engine.memory import KVCache
     from engine.model import Model
-
-
-@dataclass(frozen=True, slots=True)
-class ContextKind:
-    """What makes one sort of context differ from another.
-
-    Attributes:
-        name: for error messages.
-        graph_type: the graph it runs.
-        make_memory: makes the memory for a model, parameters and n_ctx.
-        keeps_memory: cells outlive a decode.
-        encodes: it computes hidden rows in both directions (`encode`) instead of logits (`decode`).
-    """
-
-    name: str
-    graph_type: GraphType
-    make_memory: Callable[[Model, ContextParams, int], KVCache]
-    keeps_memory: bool
-    encodes: bool = False
 
 
 KV_SELF = ContextKind("ContextKVSelf", GraphType.DEFAULT, make_memory, keeps_memory=True)
