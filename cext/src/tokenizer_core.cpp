@@ -9,9 +9,6 @@ namespace cext {
 
 namespace {
 
-// A special token longer than this is never recognised in text: one look at a place must stay cheap.
-constexpr size_t kLongestSpecial = 1024;
-
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 }  // namespace
@@ -37,6 +34,7 @@ void ByteTrie::grow() {
 }
 
 void ByteTrie::add(const char* key, size_t n, int32_t value) {
+  if (n == 0 || n > kLongestKey) return;
   int32_t node = kRoot;
   for (size_t i = 0; i < n; ++i) {
     if (2 * (n_edges_ + 1) > keys_.size()) grow();
@@ -77,9 +75,8 @@ void Tokenizer::build_specials(const uint8_t* strips) {
     if (type != TOKEN_CONTROL && type != TOKEN_UNKNOWN && type != TOKEN_USER_DEFINED) continue;
     const char* text = vocab_.texts().text(static_cast<size_t>(id));
     const size_t n = vocab_.texts().size(static_cast<size_t>(id));
-    if (n == 0 || n > kLongestSpecial) continue;
     specials_.add(text, n, id);
-    starts_special_[static_cast<uint8_t>(text[0])] = true;
+    if (n > 0) starts_special_[static_cast<uint8_t>(text[0])] = true;
     if (strips && strips[id]) strips_[id] = strips[id];
   }
 }

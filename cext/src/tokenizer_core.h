@@ -14,7 +14,10 @@ namespace cext {
 class ByteTrie {
  public:
   static constexpr int32_t kRoot = 0, kNone = -1;
+  // Longer keys, which no sound vocabulary has, are left out: one look at a place in a text must stay cheap.
+  static constexpr size_t kLongestKey = 512;
 
+  // An empty key is left out, too.
   void add(const char* key, size_t n, int32_t value);
   int32_t step(int32_t node, uint8_t byte) const;   // the node behind that edge, or kNone
   int32_t value(int32_t node) const { return values_[static_cast<size_t>(node)]; }  // or kNone

@@ -15,7 +15,7 @@ int RwkvTokenizer::build(const Strings& texts, const uint8_t* types, const uint8
     for (int32_t id = 0; id < vocab_.n_tokens(); ++id) {
       if (vocab_.type(id) == TOKEN_CONTROL || vocab_.type(id) == TOKEN_UNKNOWN) continue;
       const auto i = static_cast<size_t>(id);
-      if (vocab_.pieces().size(i) > 0) tokens_.add(vocab_.pieces().text(i), vocab_.pieces().size(i), id);
+      tokens_.add(vocab_.pieces().text(i), vocab_.pieces().size(i), id);
     }
   } catch (const std::bad_alloc&) {
     return STATUS_NO_MEMORY;

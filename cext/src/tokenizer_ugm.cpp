@@ -40,7 +40,6 @@ int UgmTokenizer::build(const Strings& texts, const uint8_t* types, const float*
       if (type != TOKEN_NORMAL && type != TOKEN_USER_DEFINED && type != TOKEN_UNUSED) continue;
       const char* text = vocab_.texts().text(static_cast<size_t>(id));
       const size_t size = vocab_.texts().size(static_cast<size_t>(id));
-      if (size == 0) continue;
       tokens_.add(text, size, id);
       if (type == TOKEN_USER_DEFINED) user_defined_.add(text, size, id);
     }

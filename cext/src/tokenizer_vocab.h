@@ -62,7 +62,6 @@ class Vocab {
   PieceForm form() const { return form_; }
   const Pool& texts() const { return texts_; }    // as in the file
   const Pool& pieces() const { return pieces_; }  // the bytes each stands for
-  size_t longest() const { return longest_; }     // bytes, of the keys that find() knows
 
   // The token that text written by anyone may become: for PIECE_BYTE_LEVEL by its bytes, else by its text in the file
   // (where control, unknown and byte tokens are left out). -1 where there is none.

@@ -2,7 +2,6 @@
 // that starts a word has U+2581 in front in GGUF, where BERT's files mark all others with ##.
 #include "tokenizer_wpm.h"
 
-#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -21,6 +20,11 @@ int WpmTokenizer::build(const Strings& texts, const uint8_t* types, const uint8_
     unknown_ = unknown;
     vocab_.build(texts, types, nullptr, PIECE_SPACE_MARK);
     build_specials(strips);
+    for (int32_t id = 0; id < vocab_.n_tokens(); ++id) {
+      const TokenType type = vocab_.type(id);
+      if (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN) continue;
+      tokens_.add(vocab_.texts().text(static_cast<size_t>(id)), vocab_.texts().size(static_cast<size_t>(id)), id);
+    }
   } catch (const std::bad_alloc&) {
     return STATUS_NO_MEMORY;
   }
@@ -46,16 +50,13 @@ void WpmTokenizer::encode_text(const char* text, size_t n, bool, std::vector<int
 void WpmTokenizer::encode_word(const char* word, size_t n, std::vector<int32_t>& out) const {
   const size_t n_before = out.size();
   for (size_t pos = 0; pos < n;) {
-    size_t size = std::min(n - pos, vocab_.longest());
-    int32_t id = -1;
-    while (size > 0 && (id = vocab_.find(word + pos, size)) < 0) --size;
-    if (id < 0) {
+    const int32_t id = tokens_.longest(word, pos, n, &pos);
+    if (id == ByteTrie::kNone) {
       out.resize(n_before);
       if (unknown_ >= 0) out.push_back(unknown_);
       return;
     }
     out.push_back(id);
-    pos += size;
   }
 }
 

@@ -17,6 +17,7 @@ class WpmTokenizer : public Tokenizer {
  private:
   void encode_word(const char* word, size_t n, std::vector<int32_t>& out) const;
 
+  ByteTrie tokens_;
   int32_t unknown_ = -1;
 };
 

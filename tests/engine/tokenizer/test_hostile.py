@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.tokenizer.pretokenizers import PRE_TOKENIZERS
-from tests.engine.tokenizer.support import OWN_NAMES, craft_bpe, load, vocab_folder
+from tests.engine.tokenizer.support import NORMAL, OWN_NAMES, UNKNOWN, craft_bpe, craft_spm, load, vocab_folder
 
 N = 100_000
 TEXTS = {
@@ -56,6 +56,16 @@ def test_every_pretokenizer_is_near_linear(tmp_path: Path) -> None:
             began = time.thread_time()
             tokenizer.encode(text[: N // 4])
             assert time.thread_time() - began < LIMIT_S / 2, (name, what, stages)
+
+
+@pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "llama"])
+def test_tokens_of_great_length_cost_little(model: str, tmp_path: Path) -> None:
+    tokens = [("<unk>", 0.0, UNKNOWN), ("▁a", -1.0, NORMAL), ("a", -1.0, NORMAL), ("a" * 50_000 + "b", -1.0, NORMAL)]
+    ids = {"unknown_token_id": 0, "bos_token_id": 1, "eos_token_id": 1, "seperator_token_id": 1}
+    tokenizer = load(craft_spm(tmp_path / "vocab.gguf", tokens, **ids | {"model": model}))
+    began = time.thread_time()
+    tokenizer.encode("a" * N)
+    assert time.thread_time() - began < LIMIT_S
 
 
 def test_a_long_user_defined_token_is_not_looked_for(tmp_path: Path) -> None:
