@@ -119,7 +119,7 @@ constexpr int SUBS = SCALE >= SCALE_K16 ? 2 : 1;
 template <int SCALE>
 constexpr bool HAS_MIN = SCALE == SCALE_F16_MIN || SCALE == SCALE_K32_MIN || SCALE == SCALE_K16_MIN;
 
-// Blocks [b0, b1) of a panel as bytes, and their scales as f32[2][16]: d, m.
+// Blocks [b0, b1) of a panel as bytes, and their scales as f32[3][16]: d, -MAGIC d, m.
 template <int PLANE, int SCALE, bool LUT>
 void unpack_strip(const PackedMatrix* m, const PanelLayout& layout, int64_t panel, int64_t b0, int64_t b1, uint8_t* dst,
                   float* scales) {
@@ -139,107 +139,125 @@ void unpack_strip(const PackedMatrix* m, const PanelLayout& layout, int64_t pane
   }
   const uint8_t* record = data + m->n_cols / BLOCK_COLS * block_bytes + b0 / record_blocks * layout.record_bytes;
   for (int64_t b = b0; b < b1; b += record_blocks, record += layout.record_bytes)
-    for (int sub = 0; sub < record_blocks * SUBS<SCALE>; ++sub, scales += 2 * N)
+    for (int sub = 0; sub < record_blocks * SUBS<SCALE>; ++sub, scales += 3 * N)
       for (int row = 0; row < N; row += 8) {
         __m256 d, minimum;
         load_scale<SCALE>(record, sub, row, &d, &minimum);
         _mm256_store_ps(scales + row, d);
-        _mm256_store_ps(scales + N + row, minimum);
+        _mm256_store_ps(scales + N + row, _mm256_mul_ps(d, _mm256_set1_ps(-MAGIC)));
+        _mm256_store_ps(scales + 2 * N + row, minimum);
       }
 }
 
-struct Tile {
+// The first n_rows of a vector (all where there are eight or more).
+CEXT_INLINE __m256i rows_mask(int64_t n_rows) {
+  const __m256i n = _mm256_set1_epi32(n_rows < 8 ? (int)n_rows : 8);
+  return _mm256_cmpgt_epi32(n, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+// A masked store to a line that is not in the cache is slow: whole vectors are stored as such.
+CEXT_INLINE void store_rows(float* out, __m256 rows, int64_t n_rows) {
+  if (n_rows >= 8) _mm256_storeu_ps(out, rows);
+  else if (n_rows > 0) _mm256_maskstore_ps(out, rows_mask(n_rows), rows);
+}
+
+CEXT_INLINE __m256 load_rows(const float* out, int64_t n_rows) {
+  return n_rows >= 8 ? _mm256_loadu_ps(out) : _mm256_maskload_ps(out, rows_mask(n_rows));
+}
+
+struct Tile {           // half a strip: eight rows
   const uint8_t* w;
-  const float* scales;  // f32[n_subs][2][16]
+  const float* scales;  // f32[n_subs][3][16]
   int64_t n_blocks;
-  int n_rows;           // that are written
-  int zero;
-  bool is_first;
+  int64_t n_rows;       // that are written, eight or more for all
+  bool is_first;        // of the row: sums start at zero, else at what `out` holds
 };
 
-CEXT_INLINE void write_rows(float* out, __m256 low, __m256 high, int n_rows) {
-  if (n_rows == N) {
-    _mm256_storeu_ps(out, low);
-    _mm256_storeu_ps(out + 8, high);
-    return;
-  }
-  alignas(32) float rows[N];
-  _mm256_store_ps(rows, low);
-  _mm256_store_ps(rows + 8, high);
-  __builtin_memcpy(out, rows, (size_t)n_rows * sizeof(float));
-}
-
-CEXT_INLINE void read_rows(const float* out, __m256* low, __m256* high, int n_rows) {
-  alignas(32) float rows[N] = {};
-  __builtin_memcpy(rows, out, (size_t)n_rows * sizeof(float));
-  *low = _mm256_load_ps(rows);
-  *high = _mm256_load_ps(rows + 8);
-}
-
+// NT tokens times eight rows. start: f32[NT][ld_start], MAGIC - zero * sum of each scale block, used where weights are
+// unsigned and have a zero.
 template <int NT, int GROUP_N, int SUBS_N, bool MIN>
-void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, int64_t ld_d, const float* s,
-              const float* sum, int64_t ld_s, float* out, int64_t ld_out) {
+void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, int64_t ld_d, const float* s, int64_t ld_s,
+              const float* start, int64_t ld_start, float* out, int64_t ld_out) {
   constexpr int quads = QUADS / SUBS_N, group = GROUP_N < quads ? GROUP_N : quads;
-  __m256 acc[NT][2];
-#pragma GCC unroll 4
-  for (int t = 0; t < NT; ++t) {
-    acc[t][0] = acc[t][1] = _mm256_setzero_ps();
-    if (!tile.is_first) read_rows(out + t * ld_out, &acc[t][0], &acc[t][1], tile.n_rows);
-  }
+  constexpr bool with_start = GROUP_N != SIGNED && !MIN;
+  const __m256i ones = _mm256_set1_epi16(1), magic = _mm256_castps_si256(_mm256_set1_ps(MAGIC));
+  __m256 acc[NT];
+#pragma GCC unroll 8
+  for (int t = 0; t < NT; ++t)
+    acc[t] = tile.is_first ? _mm256_setzero_ps() : load_rows(out + t * ld_out, tile.n_rows);
+#pragma GCC unroll 8
+  for (int t = 0; t < NT; ++t) _mm_prefetch((const char*)(out + t * ld_out), _MM_HINT_T0);
   const uint8_t* w = tile.w;
   const float* scales = tile.scales;
-  for (int64_t b = 0; b < tile.n_blocks; ++b, q += BLOCK_COLS, ++d, s += SUBS_N, sum += SUBS_N) {
+  for (int64_t b = 0; b < tile.n_blocks; ++b, q += BLOCK_COLS, ++d, s += SUBS_N, start += SUBS_N) {
+#pragma GCC unroll 2
     for (int sub = 0; sub < SUBS_N; ++sub) {
-      __m256i dot[NT][2];
+      __m256i dot[NT];
 #pragma GCC unroll 8
-      for (int g = 0; g < quads / group; ++g) {
-        __m256i pairs[NT][2];
+      for (int g = 0; g < quads; g += group) {
+        __m256i pairs[NT];
 #pragma GCC unroll 8
         for (int j = 0; j < group; ++j, w += QUAD_BYTES) {
-          const __m256i w0 = load(w), w1 = load(w + 32);
-          const int at = 4 * (sub * quads + g * group + j);
-#pragma GCC unroll 4
+          const __m256i weights = load(w);
+          const int at = 4 * (sub * quads + g + j);
+#pragma GCC unroll 8
           for (int t = 0; t < NT; ++t) {
-            const __m256i a = broadcast4(q + t * ld_q + at);
-            const __m256i p0 = pair_products<GROUP_N == SIGNED>(w0, a), p1 = pair_products<GROUP_N == SIGNED>(w1, a);
-            pairs[t][0] = j ? _mm256_add_epi16(pairs[t][0], p0) : p0;
-            pairs[t][1] = j ? _mm256_add_epi16(pairs[t][1], p1) : p1;
+            const __m256i products = pair_products<GROUP_N == SIGNED>(weights, broadcast4(q + t * ld_q + at));
+            pairs[t] = j ? _mm256_add_epi16(pairs[t], products) : products;
           }
         }
-        const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 4
-        for (int t = 0; t < NT; ++t)
-#pragma GCC unroll 2
-          for (int h = 0; h < 2; ++h) {
-            const __m256i wide = _mm256_madd_epi16(pairs[t][h], ones);
-            dot[t][h] = g ? _mm256_add_epi32(dot[t][h], wide) : wide;
-          }
+#pragma GCC unroll 8
+        for (int t = 0; t < NT; ++t) {
+          const __m256i wide = _mm256_madd_epi16(pairs[t], ones);
+          if (g) dot[t] = _mm256_add_epi32(dot[t], wide);
+          else if constexpr (with_start)
+            dot[t] = _mm256_add_epi32(_mm256_castps_si256(_mm256_set1_ps(start[t * ld_start + sub])), wide);
+          else dot[t] = _mm256_add_epi32(magic, wide);
+        }
       }
-#pragma GCC unroll 4
+      const __m256 scale = _mm256_load_ps(scales + 3 * N * sub), offset = _mm256_load_ps(scales + 3 * N * sub + N);
+#pragma GCC unroll 8
       for (int t = 0; t < NT; ++t) {
-        const __m256 scale = _mm256_set1_ps(d[t * ld_d]);
-        const __m256i start = _mm256_set1_epi32(-tile.zero * (int32_t)sum[t * ld_s + sub]);
-#pragma GCC unroll 2
-        for (int h = 0; h < 2; ++h) {
-          const __m256i full = GROUP_N == SIGNED || MIN ? dot[t][h] : _mm256_add_epi32(dot[t][h], start);
-          const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(full), _mm256_load_ps(scales + 2 * N * sub + 8 * h));
-          acc[t][h] = _mm256_fmadd_ps(scaled, scale, acc[t][h]);
-        }
+        const __m256 scaled = _mm256_fmadd_ps(_mm256_castsi256_ps(dot[t]), scale, offset);
+        acc[t] = _mm256_fmadd_ps(scaled, _mm256_set1_ps(d[t * ld_d]), acc[t]);
       }
     }
     if constexpr (MIN) {
-      for (int sub = 0; sub < SUBS_N; ++sub)
 #pragma GCC unroll 2
-        for (int h = 0; h < 2; ++h) {
-          const __m256 minimum = _mm256_load_ps(scales + 2 * N * sub + N + 8 * h);
-#pragma GCC unroll 4
-          for (int t = 0; t < NT; ++t) acc[t][h] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(s[t * ld_s + sub]), acc[t][h]);
-        }
+      for (int sub = 0; sub < SUBS_N; ++sub) {
+        const __m256 minimum = _mm256_load_ps(scales + 3 * N * sub + 2 * N);
+#pragma GCC unroll 8
+        for (int t = 0; t < NT; ++t) acc[t] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(s[t * ld_s + sub]), acc[t]);
+      }
     }
-    scales += 2 * N * SUBS_N;
+    scales += 3 * N * SUBS_N;
   }
-#pragma GCC unroll 4
-  for (int t = 0; t < NT; ++t) write_rows(out + t * ld_out, acc[t][0], acc[t][1], tile.n_rows);
+#pragma GCC unroll 8
+  for (int t = 0; t < NT; ++t) store_rows(out + t * ld_out, acc[t], tile.n_rows);
+}
+
+constexpr int TILE_TOKENS = 6;
+
+// NT tokens from t times both halves of a strip.
+template <int NT, int GROUP_N, int SUBS_N, bool MIN>
+CEXT_INLINE void mul_tokens(Tile tile, int64_t n_rows, const ActQ8* act, int64_t t, int64_t b0, int zero, float* out,
+                            int64_t ld_out) {
+  constexpr bool with_start = GROUP_N != SIGNED && !MIN;
+  constexpr int ld_start = (STRIP_BLOCKS * SUBS_N + 7) / 8 * 8;
+  alignas(32) float start[with_start ? NT * ld_start : 1];
+  const int64_t ld = act->n_blocks * SUBS_N, at = t * ld + b0 * SUBS_N;
+  const float* sums = (SUBS_N == 2 ? act->sum16 : act->sum) + at;
+  const __m256 z = _mm256_set1_ps((float)-zero), magic = _mm256_set1_ps(MAGIC);
+  for (int i = 0; i < NT && with_start; ++i)
+    for (int64_t j = 0; j < tile.n_blocks * SUBS_N; j += 8)
+      _mm256_store_ps(start + i * ld_start + j, _mm256_fmadd_ps(_mm256_loadu_ps(sums + i * ld + j), z, magic));
+  const int8_t* q = act->q + t * act->ld_q + b0 * BLOCK_COLS;
+  const float* d = act->d + t * act->n_blocks + b0;
+  const float* s = (SUBS_N == 2 ? act->s16 : act->s) + at;
+  for (int row = 0; row < N && row < n_rows; row += 8, tile.w += 32, tile.scales += 8) {
+    tile.n_rows = n_rows - row;
+    mul_tile<NT, GROUP_N, SUBS_N, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out + row, ld_out);
+  }
 }
 
 // One token times the panels as they are packed: the same sums as mul_tile's.
@@ -292,11 +310,10 @@ void one_token(const PackedMatrix* m, const PanelLayout& layout, int64_t panel0,
       if (b % record_blocks == record_blocks - 1) record += layout.record_bytes;
     }
     const int64_t left = m->n_rows - panel * N;
-    write_rows(out + panel * N, acc[0], acc[1], left < N ? (int)left : N);
+    store_rows(out + panel * N, acc[0], left);
+    store_rows(out + panel * N + 8, acc[1], left - 8);
   }
 }
-
-constexpr int TILE_TOKENS = 3;
 
 template <int PLANE, int SCALE, bool LUT>
 void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t0, int64_t t1, float* out,
@@ -313,22 +330,15 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
     for (int64_t b0 = 0; b0 < act->n_blocks; b0 += step) {
       const int64_t n_blocks = act->n_blocks - b0 < step ? act->n_blocks - b0 : step;
       unpack_strip<PLANE, SCALE, LUT>(m, layout, panel, b0, b0 + n_blocks, bytes, scales);
-      const Tile tile = {bytes, scales, n_blocks, left < N ? (int)left : N, layout.zero, b0 == 0};
-      for (int64_t t = t0; t < t1;) {
-        const int64_t ld = act->n_blocks * subs, at = t * ld + b0 * subs;
-        const int8_t* q = act->q + t * act->ld_q + b0 * BLOCK_COLS;
-        const float* d = act->d + t * act->n_blocks + b0;
-        const float* s = (subs == 2 ? act->s16 : act->s) + at;
-        const float* sum = (subs == 2 ? act->sum16 : act->sum) + at;
-        float* to = out + t * ld_out + panel * N;
-        if (t + TILE_TOKENS <= t1) {
-          mul_tile<TILE_TOKENS, group, subs, with_min>(tile, q, act->ld_q, d, act->n_blocks, s, sum, ld, to, ld_out);
-          t += TILE_TOKENS;
-        } else {
-          mul_tile<1, group, subs, with_min>(tile, q, act->ld_q, d, act->n_blocks, s, sum, ld, to, ld_out);
-          ++t;
-        }
-      }
+      const Tile tile = {bytes, scales, n_blocks, left, b0 == 0};
+      float* to = out + panel * N;
+      int64_t t = t0;
+      for (; t + TILE_TOKENS <= t1; t += TILE_TOKENS)
+        mul_tokens<TILE_TOKENS, group, subs, with_min>(tile, left, act, t, b0, layout.zero, to + t * ld_out, ld_out);
+      for (; t + 2 <= t1; t += 2)
+        mul_tokens<2, group, subs, with_min>(tile, left, act, t, b0, layout.zero, to + t * ld_out, ld_out);
+      for (; t < t1; ++t)
+        mul_tokens<1, group, subs, with_min>(tile, left, act, t, b0, layout.zero, to + t * ld_out, ld_out);
     }
   }
 }

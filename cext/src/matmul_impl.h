@@ -21,6 +21,11 @@ static inline int64_t strip_blocks(int64_t n_blocks, int record_blocks) {
 constexpr int64_t SCRATCH_WEIGHTS = STRIP_PANELS * STRIP_COLS * PANEL_ROWS_N * 4;
 constexpr int64_t SCRATCH_SCALES = STRIP_PANELS * STRIP_BLOCKS * 2 * 3 * QUAD_BYTES;
 
+// NUMERICS: int32 sums start at the bits of the f32 1.5 * 2^23, so that the finished sum read as f32 is 1.5 * 2^23 + dot, exactly
+// (|dot| < 2^22). fma(that, d, -1.5 * 2^23 * d) is then dot * d, rounded once: -1.5 * 2^23 * d is exact, for d has at most
+// 18 significant bits (a half float times a scale of 7 bits).
+constexpr float MAGIC = 12582912.0f;
+
 // How far ahead of the multiplication weights are fetched into L2 (memory's latency at its full speed) and into L1.
 constexpr int64_t AHEAD_BYTES = 16384;
 constexpr int64_t NEAR_BYTES = 2048;

@@ -7,10 +7,6 @@ namespace cext {
 namespace {
 
 constexpr int N = PANEL_ROWS_N;
-// NUMERICS: int32 sums start at the bits of the f32 1.5 * 2^23, so that the finished sum read as f32 is 1.5 * 2^23 + dot, exactly
-// (|dot| < 2^22). fma(that, d, -1.5 * 2^23 * d) is then dot * d, rounded once: -1.5 * 2^23 * d is exact, for d has at most
-// 18 significant bits (a half float times a scale of 7 bits).
-constexpr float MAGIC = 12582912.0f;
 
 CEXT_INLINE __m512i load(const void* p) { return _mm512_loadu_si512(p); }
 CEXT_INLINE __m512i broadcast4(const int8_t* p) {
