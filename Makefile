@@ -18,7 +18,7 @@ run: $(READY_TO_RUN) $(SMOLLM2) ## open the chat window (ARGS="path/to/model.ggu
 	@exec $(PY) -m app $(ARGS)
 
 test: $(READY_TO_TEST) models lint ## every check and every test
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -rs $(ARGS)
 
 build: $(READY_TO_RUN) ## set up and compile, start nothing
 
