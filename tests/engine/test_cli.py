@@ -104,7 +104,7 @@ def test_chat_reads_lines_from_a_pipe(capsys: pytest.CaptureFixture[str], monkey
         ["generate", TINY, "-p", "x", "--stop", ""],
         ["generate", TINY, "-p", "x" * 5000, "-c", "32"],
         ["generate", __file__, "-p", "x"],
-        ["embed", TINY, "x"],
+        ["embed", TINY, "x" * 4000],
         ["perplexity", TINY, "/nonexistent.txt"],
     ],
 )
@@ -136,18 +136,21 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert done.returncode == 1
 
 
-def start_chat() -> subprocess.Popen[str]:
-    command = [sys.executable, "-u", "-m", "engine", "chat", str(real_model(SMOLLM2)), "--temp", "0"]
+def start_chat(*options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-u", "-m", "engine", "chat", str(real_model(SMOLLM2)), "--temp", "0", *options]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 @pytest.mark.real
 @pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 def test_an_interrupt_stops_the_reply_also_in_a_long_prompt() -> None:
-    with start_chat() as chat:
+    with start_chat("-n", "1", "-c", "8192") as chat:
         assert chat.stdin is not None
+        assert chat.stdout is not None
+        print("Hello.", file=chat.stdin, flush=True)
+        assert chat.stdout.readline()  # it is ready and has answered once
         print("Count. " * 1500, file=chat.stdin, flush=True)
-        time.sleep(1.5)
+        time.sleep(0.3)
         began = time.perf_counter()
         chat.send_signal(signal.SIGINT)
         print("/quit", file=chat.stdin, flush=True)
@@ -167,3 +170,16 @@ def test_a_second_interrupt_ends_the_program() -> None:
         time.sleep(0.3)
         chat.send_signal(signal.SIGINT)
         assert chat.wait(20) == 130
+
+
+def test_embed_prints_a_vector_of_length_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["embed", str(TINY), "a text", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert len(said["embedding"]) == 64
+    assert abs(sum(v * v for v in said["embedding"]) - 1.0) < 1e-5
+    assert said["pooling"] == "mean"
+
+
+def test_graph_needs_no_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", str(TINY)]) == 0
+    assert "result_output = mul_mat(" in capsys.readouterr().out
