@@ -155,7 +155,7 @@ def test_an_interrupt_stops_the_reply_also_in_a_long_prompt() -> None:
         chat.send_signal(signal.SIGINT)
         print("/quit", file=chat.stdin, flush=True)
         assert chat.wait(20) == 0
-        assert time.perf_counter() - began < 1.0
+        assert time.perf_counter() - began < 2.0  # the end of the process included
 
 
 @pytest.mark.real
