@@ -20,6 +20,7 @@ def force_isa(name: str) -> None: ...
 class Program:
     names: list[str]
     arena_bytes: int
+    slot_bytes: int
     def add_rope(
         self,
         kind: int,
@@ -96,6 +97,23 @@ class Program:
     ) -> None: ...
     def matmul_heads(self, rows_are_outputs: bool, name: str, x: _Place, weight: PackedWeight, out: _Place) -> None: ...
     def attn(self, name: str, attn: int, q: _Place, out: _Place) -> None: ...
+    def recurrent(
+        self,
+        name: str,
+        kind: int,
+        arg: int,
+        n_head: int,
+        d_k: int,
+        d_v: int,
+        n_group: int,
+        state_off: int,
+        inputs: Sequence[_Place],
+        out: _Place,
+        w: _F32 | None = None,
+        n_w: int = 0,
+        b: _F32 | None = None,
+        n_b: int = 0,
+    ) -> None: ...
     def finish(self, n_tokens_max: int, n_ctx: int, arena_bytes: int) -> None: ...
     @property
     def n_stages(self) -> int: ...
@@ -135,6 +153,7 @@ class Binding:
         segments: npt.NDArray[np.void],
         n_segments: int,
     ) -> None: ...
+    def bind_states(self, states: npt.NDArray[np.uint64]) -> None: ...
     def run(
         self,
         program: Program,

@@ -5,16 +5,15 @@ program is built; a run only checks what it is bound to.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from libcpp.vector cimport vector
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from cext.matmul cimport PackedMatrix
-from cext.threadpool cimport CThreadPool, ThreadPool
-from cext.weights cimport LargeBuffer, PackedWeight
 from cext.program cimport (
-    AttnParams, AttnSegment, BlockSize, CacheBinding, CProgram, KVRun, MappedRows, MatmulItem, MAX_CACHES, Operand, RopeParams,
-    RowOp, RunBinding, Stage, block_size_of, isa_best, isa_force, isa_in_use, isa_name, program_run, stage_set_kind,
+    AttnParams, AttnSegment, BlockSize, CProgram, CacheBinding, KVRun, MAX_CACHES, MappedRows, MatmulItem, Operand,
+    RecurrentParams, RopeParams, RowOp, RunBinding, Stage, StateSegment, block_size_of, isa_best, isa_force,
+    isa_in_use, isa_name, program_run, recurrent_n_inputs, recurrent_state_values, stage_set_kind,
 )
+from cext.threadpool cimport ThreadPool
+from cext.weights cimport LargeBuffer, PackedWeight
 
 STATUS_OK = 0
 STATUS_ABORTED = 1
@@ -64,6 +63,7 @@ cdef class Program:
     cdef list _keep
     cdef readonly list names
     cdef readonly int64_t arena_bytes
+    cdef readonly int64_t slot_bytes  # of recurrent state that it reads and writes
 
     def __cinit__(self):
         self._keep = []
@@ -201,6 +201,32 @@ cdef class Program:
         stage.x = operand(q)
         stage.out = operand(out)
 
+    def recurrent(self, str name, int kind, int arg, int64_t n_head, int64_t d_k, int64_t d_v, int64_t n_group,
+                  int64_t state_off, inputs, tuple out, w=None, int64_t n_w=0, b=None, int64_t n_b=0):
+        """A stage of a recurrence over each sequence's tokens (cext/src/recurrent.h has kinds, sizes and inputs).
+
+        Args:
+            state_off: where its state stands in a slot, in bytes.
+            w, b: f32[n_w] and f32[n_b] or None.
+        """
+        cdef RecurrentParams p
+        p.kind, p.arg, p.n_head, p.d_k, p.d_v, p.n_group = kind, arg, n_head, d_k, d_v, n_group
+        p.state_off = state_off
+        p.w, p.b = pointer(w, n_w, self._keep), pointer(b, n_b, self._keep)
+        if len(inputs) != recurrent_n_inputs(kind) or not inputs:
+            raise ValueError(f"{name}: {len(inputs)} inputs of recurrence {kind}")
+        if min(n_head, d_k, d_v, n_group) < 1 or n_head % n_group or state_off < 0 or state_off % 4:
+            raise ValueError(f"{name}: sizes of recurrence {kind}")
+        self._begin(4, False, 1, name)
+        cdef Stage* stage = &self.c.stages.back()
+        cdef int i
+        for i in range(len(inputs)):
+            stage.inputs[i] = operand(inputs[i])
+        stage.out = operand(out)
+        stage.recurrent = self.c.recurrents.size()
+        self.c.recurrents.push_back(p)
+        self.slot_bytes = max(self.slot_bytes, state_off + 4 * recurrent_state_values(&p))
+
     def finish(self, int64_t n_tokens_max, int64_t n_ctx, int64_t arena_bytes):
         """Close the program for micro batches of up to n_tokens_max. Raises: ValueError: a layer without a kernel."""
         self.c.n_tokens_max, self.c.n_ctx, self.arena_bytes = n_tokens_max, n_ctx, arena_bytes
@@ -214,8 +240,8 @@ cdef class Program:
 
     @property
     def stage_ns(self):
-        """Nanoseconds spent in (row work, products, attention) since the program was built."""
-        return self.c.stage_ns[0] + self.c.stage_ns[3], self.c.stage_ns[1], self.c.stage_ns[2]
+        """Nanoseconds spent in (row work, products, attention and recurrences) since the program was built."""
+        return self.c.stage_ns[0] + self.c.stage_ns[3], self.c.stage_ns[1], self.c.stage_ns[2] + self.c.stage_ns[4]
 
     @property
     def scratch_bytes(self):
@@ -259,7 +285,7 @@ cdef class Binding:
     """What a run works on: the micro batch, the caches' cells, the arena. One per context, bound anew for each run."""
 
     cdef RunBinding c
-    cdef Py_buffer views[7 + 4 * 4]  # slots and what MAX_CACHES bind
+    cdef Py_buffer views[7 + 4 * 4 + 1]  # slots, what MAX_CACHES bind, states
     cdef int n_views
     cdef LargeBuffer arena
     cdef LargeBuffer work
@@ -298,6 +324,8 @@ cdef class Binding:
         """
         self.release()
         self.c.n_tokens, self.c.n_outputs, self.c.n_vocab = n_tokens, n_outputs, n_vocab
+        self.c.states = NULL
+        self.c.n_states = 0
         cdef int i
         for i in range(7):
             self.c.slots[i] = NULL
@@ -327,6 +355,21 @@ cdef class Binding:
         cache.segments = <const AttnSegment*>self._view(segments, 24 * n_segments, False, "segments")
         cache.n_segments = n_segments
 
+    def bind_states(self, states):
+        """Bind the slots that recurrences go on from: StateSegment[n], 4 x u64 each (first token, tokens, source, target).
+
+        Source 0 stands for zeros; source and target are addresses of slots that the caller keeps.
+        """
+        cdef const uint64_t[:, ::1] rows = states
+        cdef Py_ssize_t i
+        if rows.shape[1] != 4:
+            raise ValueError(f"states: rows of {rows.shape[1]}")
+        for i in range(rows.shape[0]):
+            if rows[i, 3] == 0 or rows[i, 1] < 1 or rows[i, 0] + rows[i, 1] > <uint64_t>self.c.n_tokens:
+                raise ValueError(f"states: segment {i}")
+        self.c.states = <const StateSegment*>self._view(states, 32 * rows.shape[0], False, "states")
+        self.c.n_states = rows.shape[0]
+
     def run(self, Program program not None, ThreadPool pool not None, int n_threads, LargeBuffer arena not None,
             LargeBuffer work not None, abort_flag, poll=None, bint check=False):
         """Run the program on what is bound, without the GIL.
@@ -344,6 +387,8 @@ cdef class Binding:
             raise ValueError("more tokens or threads than the program was made for")
         if arena.nbytes < program.arena_bytes or work.nbytes < work_bytes(program, n_threads):
             raise ValueError("arena or work memory is too small")
+        if program.slot_bytes and not self.c.n_states:
+            raise ValueError("a program with recurrences needs states")
         cdef const int32_t[::1] flag = abort_flag
         self.c.abort_flag = &flag[0]
         self.c.arena = arena.ptr

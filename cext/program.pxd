@@ -1,3 +1,5 @@
+"""The compiled core's programs as `cext.executor` sees them."""
+
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
@@ -39,6 +41,25 @@ cdef extern from "attn.h" namespace "cext" nogil:
         float max_alibi_bias
         const float* sinks
         RopeParams rope
+
+cdef extern from "recurrent.h" namespace "cext" nogil:
+    cdef struct RecurrentParams:
+        int32_t kind
+        int32_t arg
+        int64_t n_head
+        int64_t d_k
+        int64_t d_v
+        int64_t n_group
+        int64_t state_off
+        const float* w
+        const float* b
+    cdef struct StateSegment:
+        int64_t t0
+        int64_t n_tokens
+        const uint8_t* source
+        uint8_t* target
+    int recurrent_n_inputs(int32_t kind)
+    int64_t recurrent_state_values(const RecurrentParams* p)
 
 cdef extern from "executor.h" namespace "cext" nogil:
     cdef struct Operand:
@@ -87,6 +108,8 @@ cdef extern from "executor.h" namespace "cext" nogil:
         Operand sorted_of
         Operand offsets
         int32_t attn
+        int32_t recurrent
+        Operand* inputs
     cdef struct CacheBinding:
         uint8_t** pages
         const int32_t* cells
@@ -99,6 +122,8 @@ cdef extern from "executor.h" namespace "cext" nogil:
         int64_t n_vocab
         void** slots
         CacheBinding* caches
+        const StateSegment* states
+        int64_t n_states
         uint8_t* arena
         const int32_t* abort_flag
         int (*poll)(void*) noexcept
@@ -110,6 +135,7 @@ cdef extern from "executor.h" namespace "cext" nogil:
         vector[AttnParams] attns
         vector[int32_t] attn_cache
         vector[RopeParams] ropes
+        vector[RecurrentParams] recurrents
         vector[PackedMatrix] tables
         vector[MappedRows] mapped
         int64_t n_tokens_max

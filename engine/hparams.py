@@ -84,8 +84,13 @@ def read_rope(gguf: GGUFFile, kind: str, n_rot: int, n_ctx_train: int) -> RopeSp
     )
 
 
-def read_hparams(gguf: GGUFFile, rope_kind: str) -> HParams:
+def read_hparams(gguf: GGUFFile, rope_kind: str, *, may_lack_heads: bool = False) -> HParams:
     """The common parameters of a decoder. Layers that only predict further tokens (nextn) are not counted.
+
+    Args:
+        gguf: the file.
+        rope_kind: how heads are rotated.
+        may_lack_heads: layers with no key and value heads are fine: they are recurrent.
 
     Raises: HparamError: for a missing key or a value out of range.
     """
@@ -103,9 +108,11 @@ def read_hparams(gguf: GGUFFile, rope_kind: str) -> HParams:
     if gguf.has(key("attention.head_count_kv")):
         n_head_kv = per_layer(gguf, key("attention.head_count_kv"), n_layer)
     for heads, heads_kv in zip(n_head, n_head_kv, strict=True):
+        if may_lack_heads and heads_kv == 0:
+            continue
         if heads < 1 or heads_kv < 1 or heads % heads_kv or heads > 65536:
             raise HparamError(key("attention.head_count"), f"{heads} heads over {heads_kv} KV heads", gguf.path)
-    n_embd_head = n_embd // n_head[0]
+    n_embd_head = n_embd // (n_head[0] or 1)
     d_k = gguf.get_int(key("attention.key_length"), n_embd_head, lo=1, hi=8192)
     d_v = gguf.get_int(key("attention.value_length"), n_embd_head, lo=1, hi=8192)
     n_rot = gguf.get_int(key("rope.dimension_count"), d_k, lo=0, hi=8192)

@@ -70,9 +70,8 @@ class Model:
 
     def _load(self, progress: Progress | None) -> None:
         arch = create_arch(self.gguf)
-        shapes = {spec.name: spec.shape for spec in arch.tensors()}
         tensors = check_tensors(self.gguf, arch.tensors())
-        self.weight_infos = MappingProxyType({n: WeightInfo(shapes[n], t.type) for n, t in tensors.items()})
+        self.weight_infos = MappingProxyType({n: WeightInfo(t.shape, t.type) for n, t in tensors.items()})
         mapped = frozenset({"token_embd.weight"} if "output.weight" in tensors else ())
         self._weights = WeightStore(self.gguf, tensors, ThreadPool(self.n_threads), mapped, progress)
         self._arch = arch

@@ -7,6 +7,7 @@ before any memory is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ Progress = Callable[[float], None]
 
 
 def check_tensors(gguf: GGUFFile, specs: Iterable[TensorSpec]) -> dict[str, TensorInfo]:
-    """The file's tensors that the architecture names, checked.
+    """The file's tensors that the architecture names, checked, in the shapes that the graph sees.
 
     Raises: TensorMissingError, TensorShapeError.
     """
@@ -38,15 +39,15 @@ def check_tensors(gguf: GGUFFile, specs: Iterable[TensorSpec]) -> dict[str, Tens
             if spec.required:
                 raise TensorMissingError(spec.name, gguf.path)
             continue
-        if info.shape != spec.shape and not _is_vector_of(info.shape, spec.shape):
+        if info.shape != spec.shape and _long_axes(info.shape) != _long_axes(spec.shape):
             raise TensorShapeError(spec.name, spec.shape, info.shape, gguf.path)
-        found[spec.name] = info
+        found[spec.name] = replace(info, shape=spec.used_shape)
     return found
 
 
-def _is_vector_of(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a vector only has axes of length 1 before it."""
-    return len(wanted) == 1 and found[-1:] == wanted and all(n == 1 for n in found[:-1])
+def _long_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes that are longer than 1: files differ in those that are not."""
+    return tuple(n for n in shape if n != 1)
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:

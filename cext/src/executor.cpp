@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "dequant.h"
+#include "rare_rows.h"
 #include "rows.h"
 #include "status.h"
 
@@ -48,27 +49,7 @@ struct Runner {
   }
 };
 
-// -- rare activations ---------------------------------------------------------------------------------------------------
-
-// p = alpha_n, alpha_p (as they act), beta, eps. Source: arXiv:2411.13010.
-void xielu(const float* x, const float* p, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float v = x[i];
-    if (v > 0) {
-      out[i] = p[1] * v * v + p[2] * v;
-    } else {
-      out[i] = (std::expm1(v < p[3] ? v : p[3]) - v) * p[0] + p[2] * v;
-    }
-  }
-}
-
-// out = g * sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u within [-7, 7]. Source: the gpt-oss models.
-void glu_oai(const float* gate, const float* up, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float g = gate[i] < 7.0f ? gate[i] : 7.0f, u = up[i] < -7.0f ? -7.0f : up[i] > 7.0f ? 7.0f : up[i];
-    out[i] = g / (1.0f + std::exp(-1.702f * g)) * (u + 1.0f);
-  }
-}
+// -- activations -------------------------------------------------------------------------------------------------------
 
 void glu(const RowKernels& k, int32_t op, const float* gate, const float* up, int64_t n, float* out) {
   if (op == GLU_OAI)
@@ -78,47 +59,6 @@ void glu(const RowKernels& k, int32_t op, const float* gate, const float* up, in
 }
 
 // -- mixtures of experts -----------------------------------------------------------------------------------------------
-
-// Places of the n_used largest values of x, largest first; the first of equal ones wins. With n_group > 1 only the
-// n_group_used groups with the largest sum of their two best take part. Source: arXiv:2412.19437 section 2.1.2.
-void top_k(const float* x, int64_t n, int64_t n_used, int64_t n_group, int64_t n_group_used, int32_t* out) {
-  constexpr int64_t MAX_GROUPS = 64;
-  bool open[MAX_GROUPS];
-  const int64_t groups = n_group > 1 && n_group <= MAX_GROUPS && n % n_group == 0 ? n_group : 1, size = n / groups;
-  for (int64_t g = 0; g < groups; ++g) open[g] = groups == 1;
-  for (int64_t i = 0; groups > 1 && i < n_group_used && i < groups; ++i) {
-    int64_t best = -1;
-    float best_score = 0;
-    for (int64_t g = 0; g < groups; ++g) {
-      if (open[g]) continue;
-      float first = -INFINITY, second = -INFINITY;
-      for (int64_t e = g * size; e < (g + 1) * size; ++e) {
-        if (x[e] > first) {
-          second = first;
-          first = x[e];
-        } else if (x[e] > second) {
-          second = x[e];
-        }
-      }
-      const float score = size > 1 ? first + second : first;
-      if (best < 0 || score > best_score) {
-        best = g;
-        best_score = score;
-      }
-    }
-    open[best] = true;
-  }
-  for (int64_t j = 0; j < n_used; ++j) {
-    int64_t best = -1;
-    for (int64_t e = 0; e < n; ++e) {
-      if (!open[e / size] || (best >= 0 && !(x[e] > x[best]))) continue;
-      bool taken = false;
-      for (int64_t i = 0; i < j; ++i) taken |= out[i] == e;
-      if (!taken) best = e;
-    }
-    out[j] = static_cast<int32_t>(best < 0 ? 0 : best);
-  }
-}
 
 void run_sort(const Runner& u, const Stage& stage) {
   const int64_t n_used = stage.row_factor, n_pairs = u.n_rows(stage), n_expert = stage.n_expert;
@@ -223,6 +163,7 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
       for (int64_t i = 0; i < op.n_sub; ++i) std::memcpy(out + i * op.arg, x + i * op.n_rot, sizeof(float) * op.n);
       break;
     }
+    case ROW_MUL_HEAD_SUM: mul_head_sum(u.row(op.x, r), u.row(op.y, r), op.n_sub, op.n, out); break;
     case ROW_COMBINE: {
       const float* weight = u.row(op.y, r);
       const int32_t* place = reinterpret_cast<const int32_t*>(u.row(op.z, r));
@@ -408,6 +349,29 @@ void run_attn(Runner& u, const Stage& stage) {
   u.pool->run(attn_merge_task, &job, attn_n_merge(&c), u.run->n_threads);
 }
 
+// -- recurrences -------------------------------------------------------------------------------------------------------
+
+struct RecurrentJob {
+  Runner* u;
+  RecurrentCall call;
+};
+
+void recurrent_job_task(void* arg, int64_t task, int ith) {
+  RecurrentJob& job = *static_cast<RecurrentJob*>(arg);
+  if (!job.u->stop()) recurrent_task(&job.call, task, job.u->thread_scratch(ith));
+}
+
+void run_recurrent(Runner& u, const Stage& stage) {
+  RecurrentJob job{&u, {}};
+  RecurrentCall& c = job.call;
+  c.p = &u.program->recurrents[stage.recurrent];
+  c.segments = u.run->states;
+  c.n_segments = u.run->n_states;
+  for (int i = 0; i < recurrent_n_inputs(c.p->kind); ++i) c.in[i] = {u.at(stage.inputs[i]), stage.inputs[i].ld};
+  c.out = {u.at(stage.out), stage.out.ld};
+  u.pool->run(recurrent_job_task, &job, recurrent_n_tasks(&c), u.run->n_threads);
+}
+
 // -- checks ------------------------------------------------------------------------------------------------------------
 
 bool finite_rows(const Runner& u, const Operand& o, int64_t n_rows, int64_t n) {
@@ -420,6 +384,10 @@ bool finite_rows(const Runner& u, const Operand& o, int64_t n_rows, int64_t n) {
 bool stage_is_finite(const Runner& u, const Stage& s) {
   const int64_t n = u.n_rows(s);
   if (s.kind == Stage::SORT) return true;
+  if (s.kind == Stage::RECURRENT) {
+    const RecurrentParams& p = u.program->recurrents[s.recurrent];
+    return finite_rows(u, s.out, n, p.n_head * p.d_v);
+  }
   if (s.kind == Stage::ATTN) {
     const AttnParams& p = u.program->attns[s.attn];
     return finite_rows(u, s.out, n, int64_t(p.n_head) * p.d_v);
@@ -434,7 +402,8 @@ bool stage_is_finite(const Runner& u, const Stage& s) {
         op.kind == ROW_TOP_K)
       continue;
     if (op.kind == ROW_COPY_PARTS) continue;
-    const bool has_parts = op.kind == ROW_RMS_NORM || op.kind == ROW_LAYER_NORM || op.kind == ROW_ROPE;
+    const bool has_parts = op.kind == ROW_RMS_NORM || op.kind == ROW_LAYER_NORM || op.kind == ROW_ROPE ||
+                           op.kind == ROW_MUL_HEAD_SUM;
     if (!finite_rows(u, op.out, n, has_parts ? op.n * op.n_sub : op.n)) return false;
   }
   return true;
@@ -459,6 +428,10 @@ int Program::finish() {
       }
     }
   }
+  for (const RecurrentParams& p : recurrents) {
+    const int64_t own = recurrent_scratch_bytes(&p);
+    scratch_bytes = own > scratch_bytes ? own : scratch_bytes;
+  }
   scratch_bytes = align64(scratch_bytes) + 64;
   shared_bytes = align64(shared_bytes) + 64;
   return STATUS_OK;
@@ -477,6 +450,7 @@ int program_run(Program* program, const RunBinding* run, ThreadPool* pool, void*
       case Stage::MATMUL: run_matmul(u, stage); break;
       case Stage::ATTN: run_attn(u, stage); break;
       case Stage::SORT: run_sort(u, stage); break;
+      case Stage::RECURRENT: run_recurrent(u, stage); break;
     }
     const Clock::time_point now = Clock::now();
     program->stage_ns[stage.kind] += std::chrono::duration_cast<std::chrono::nanoseconds>(now - began).count();

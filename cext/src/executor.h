@@ -1,6 +1,6 @@
 // Runs a compiled graph: a list of stages, each a loop over independent tasks with a barrier behind it. A stage is row work
 // (several row operations one after the other on each row), a matrix product of one activation with several weights, or one
-// layer's attention. Mixtures of experts add a stage that sorts (token, expert) pairs by expert, after which "rows" are pairs.
+// layer's attention, or a recurrence over each sequence's tokens. Mixtures of experts add a stage that sorts (token, expert) pairs by expert, after which "rows" are pairs.
 // Sizes that depend on the micro batch are bound at run time; buffers lie at fixed places of one arena.
 #pragma once
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "attn.h"
 #include "matmul.h"
+#include "recurrent.h"
 #include "rope.h"
 #include "threadpool.h"
 
@@ -63,6 +64,7 @@ enum RowOpKind : int32_t {
   ROW_SCALE_POS = 25,  // out = x * (log(floor((pos + n_rot) / arg) + 1) * f + 1)
   ROW_XIELU = 26,      // out = xIELU(x), w = alpha_n, alpha_p, beta, eps
   ROW_COPY_PARTS = 27, // n_sub parts of n values: from x, n_rot values apart (0: all the same), to out, arg values apart
+  ROW_MUL_HEAD_SUM = 28, // out = x * sum(y), for each of n_sub heads of n values
   ROW_COMBINE = 22,    // out = sum over j < n_sub of y[j] * (row z[j] of x)
 };
 
@@ -94,7 +96,7 @@ struct MappedRows {
 };
 
 struct Stage {
-  enum Kind : int32_t { ROWS = 0, MATMUL = 1, ATTN = 2, SORT = 3 } kind = ROWS;
+  enum Kind : int32_t { ROWS = 0, MATMUL = 1, ATTN = 2, SORT = 3, RECURRENT = 4 } kind = ROWS;
   int32_t rows_are_outputs = 0;  // rows: n_outputs, else n_tokens
   int32_t row_factor = 1;        // times this: experts used per token, where rows are pairs
   int32_t name = 0;              // index of the node's name, for error messages
@@ -110,6 +112,8 @@ struct Stage {
   Operand sorted_of{};              // SORT: out i32[pairs], the sorted place of each (token, j)
   Operand offsets{};                // SORT: out, MATMUL: in: i32[n_expert + 1], first sorted pair of each expert
   int32_t attn = -1;                // ATTN: index of its parameters
+  int32_t recurrent = -1;           // RECURRENT: index of its parameters
+  Operand inputs[MAX_RECURRENT_INPUTS]{};
 };
 
 // One cache's cells for a micro batch.
@@ -128,6 +132,8 @@ struct RunBinding {
   int64_t n_vocab;                // values in a row of OUTPUT_LOGITS
   void* slots[N_SLOTS];
   CacheBinding caches[MAX_CACHES];
+  const StateSegment* states;     // where recurrences read and leave their state
+  int64_t n_states;
   uint8_t* arena;
   const int32_t* abort_flag;      // non-zero: stop
   int (*poll)(void*);             // asked at most once a millisecond, or null; non-zero: stop
@@ -141,12 +147,13 @@ struct Program {
   std::vector<AttnParams> attns;
   std::vector<int32_t> attn_cache;  // cache index of each
   std::vector<RopeParams> ropes;
+  std::vector<RecurrentParams> recurrents;
   std::vector<PackedMatrix> tables;   // for ROW_GET_PACKED
   std::vector<MappedRows> mapped;     // for ROW_GET_MAPPED
   int64_t n_tokens_max = 0, n_ctx = 0;
   int64_t scratch_bytes = 0;  // of one thread
   int64_t shared_bytes = 0;   // of attention
-  int64_t stage_ns[4] = {0, 0, 0, 0};  // time spent in each kind of stage
+  int64_t stage_ns[5] = {0, 0, 0, 0, 0};  // time spent in each kind of stage
 
   // After the last stage was added: sizes of scratch. STATUS_OK or STATUS_BAD_TYPE.
   int finish();

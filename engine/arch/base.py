@@ -6,6 +6,7 @@ engine tests for an architecture's name.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from engine.graph.interface import GraphI
 from engine.graph.result import GraphResult
 from engine.graph.tensor import RopeSpec
+from engine.memory.base import LayerState
 
 if TYPE_CHECKING:
     from engine.gguf import GGUFFile
@@ -28,11 +30,18 @@ class TensorSpec:
         name: GGUF name.
         shape: slowest axis first.
         required: False where a file may lack it.
+        flat: its values are used as one vector, however many axes they have in the file.
     """
 
     name: str
     shape: tuple[int, ...]
     required: bool = True
+    flat: bool = False
+
+    @property
+    def used_shape(self) -> tuple[int, ...]:
+        """The shape that the graph sees."""
+        return (math.prod(self.shape),) if self.flat else self.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,10 @@ class Arch(ABC):
     @abstractmethod
     def memory_spec(self, n_ctx: int) -> tuple[LayerMemory, ...]:
         """What each layer needs the memory to keep, for sequences of n_ctx positions."""
+
+    def state_spec(self) -> tuple[LayerState, ...]:
+        """What each recurrent layer carries along, in f32 values; none for a model without recurrences."""
+        return ()
 
     def type_name(self) -> str:
         """The family's own size label ("1B"), or ""."""

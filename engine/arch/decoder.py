@@ -42,6 +42,8 @@ class DenseDecoder(Arch):
         fused_qkv: one matrix holds q, k and v.
         has_position_embd: positions are learned vectors.
         has_embd_norm: embeddings are normed.
+        output_norm: name of the final norm.
+        may_lack_heads: some layers are recurrent and have no heads.
         type_names: the family's size labels by number of layers.
     """
 
@@ -61,12 +63,14 @@ class DenseDecoder(Arch):
     fused_qkv: ClassVar[bool] = False
     has_position_embd: ClassVar[bool] = False
     has_embd_norm: ClassVar[bool] = False
+    output_norm: ClassVar[str] = "output_norm"
+    may_lack_heads: ClassVar[bool] = False
     type_names: ClassVar[dict[int, str]] = {}
 
     hparams: HParams
 
     def __init__(self, gguf: GGUFFile) -> None:
-        self.hparams = read_hparams(gguf, self.rope_kind)
+        self.hparams = read_hparams(gguf, self.rope_kind, may_lack_heads=self.may_lack_heads)
 
     # -- tensors -------------------------------------------------------------------------------------------------
 
@@ -81,7 +85,7 @@ class DenseDecoder(Arch):
         for il in range(hp.n_layer):
             yield from self.attn_tensors(il)
             yield from self.ffn_tensors(il)
-        yield from self.norm_tensors("output_norm", hp.n_embd)
+        yield from self.norm_tensors(self.output_norm, hp.n_embd)
         yield TensorSpec("output.weight", (hp.n_vocab, hp.n_embd), required=False)
         yield TensorSpec("output.bias", (hp.n_vocab,), required=False)
         if self.rope_factors(0, 0):
@@ -246,7 +250,7 @@ class DenseDecoder(Arch):
 
     def build_head(self, g: GraphI, inp: Tensor) -> GraphResult:
         """Final norm and output head; the head is the embedding matrix where the file has none of its own."""
-        embd = self.build_norm(g, inp, "output_norm", -1)
+        embd = self.build_norm(g, inp, self.output_norm, -1)
         head = g.weight_or_none("output.weight") or g.weight("token_embd.weight")
         logits = self.scale_logits(g.build_lora_mm(head, embd, g.weight_or_none("output.bias")))
         return g.result(embd=embd, logits=g.build_cb(logits, "result_output"))

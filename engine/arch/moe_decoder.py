@@ -27,19 +27,21 @@ class MoEDecoder(DenseDecoder):
     Attributes:
         gating: how router logits become weights, where the file does not say.
         norm_weights: the chosen weights are divided by their sum, where the file does not say.
+        requires_experts: a file without experts is none of the family.
         has_shared: the file may have experts that every token uses.
         n_layer_dense: leading layers without experts.
     """
 
     gating: ClassVar[str] = "softmax"
     norm_weights: ClassVar[bool] = True
+    requires_experts: ClassVar[bool] = True
     has_shared: ClassVar[bool] = False
 
     def __init__(self, gguf: GGUFFile) -> None:
         super().__init__(gguf)
         arch = gguf.architecture
         self.n_expert, self.n_expert_used = read_experts(gguf)
-        if not self.n_expert:
+        if self.requires_experts and not self.n_expert:
             raise HparamError(f"{arch}.expert_count", "is missing", gguf.path)
         self.n_ff_exp = gguf.get_int(f"{arch}.expert_feed_forward_length", max(self.hparams.n_ff), lo=1)
         n_shared = gguf.get_int(f"{arch}.expert_shared_count", 0, lo=0, hi=1024)
@@ -57,7 +59,7 @@ class MoEDecoder(DenseDecoder):
 
     def is_moe(self, il: int) -> bool:
         """Whether a layer has experts."""
-        return il >= self.n_layer_dense
+        return self.n_expert > 0 and il >= self.n_layer_dense
 
     def ffn_tensors(self, il: int) -> Iterator[TensorSpec]:
         """The feed-forward, or the router, its experts and the shared ones."""

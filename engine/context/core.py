@@ -42,11 +42,11 @@ from engine.types import F32Array, F32Logits, I32Array
 if TYPE_CHECKING:
     from engine.adapters import ControlVector, LoraAdapter
     from engine.context.kind import ContextKind
-    from engine.memory import KVCache, Placement
+    from engine.memory import Memory, Placement
     from engine.model import Model
 
 
-_attached: weakref.WeakSet[KVCache] = weakref.WeakSet()
+_attached: weakref.WeakSet[Memory] = weakref.WeakSet()
 
 
 class DecodeStatus(Enum):
@@ -82,7 +82,7 @@ class Context(StateMixin):
         self._own_pool: ThreadPool | None = None
         self._pools: tuple[ThreadPool, ThreadPool] | None = None
         memory = kind.make_memory(model, params, self._n_ctx)
-        self._memory: KVCache | None = memory
+        self._memory: Memory | None = memory
         _attached.add(memory)
         self._embeddings = params.embeddings
         self._causal = not kind.encodes
@@ -148,13 +148,13 @@ class Context(StateMixin):
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
-    def get_kv_self(self) -> KVCache:
+    def get_kv_self(self) -> Memory:
         """The live memory. Raises: UnsupportedCallError: a context without one, or detached."""
         if self._memory is None or not self._kind.keeps_memory:
             raise UnsupportedCallError("get_kv_self", self._kind.name)
         return self._memory
 
-    def set_kv_self(self, kv: KVCache | None) -> KVCache | None:
+    def set_kv_self(self, kv: Memory | None) -> Memory | None:
         """Attach another memory (None: none); returns the old one, detached.
 
         Raises: ParamError: kv is attached elsewhere, or was made for another model or layout.
@@ -292,7 +292,7 @@ class Context(StateMixin):
                 return CacheLayout(k_off, v_off, self._params.quant_k, self._params.quant_v)
 
             result = self._model.arch.build(self._builder(topology))
-            plan = Lowering(result, self._weight, layout, self._n_ubatch, self._n_ctx).lower()
+            plan = Lowering(result, self._weight, layout, self._n_ubatch, self._n_ctx, memory.state_offsets).lower()
             self._plans[topology] = plan
         n_threads = max(self._n_threads, self._n_threads_batch)
         try:
@@ -380,6 +380,8 @@ class Context(StateMixin):
         )  # fmt: skip
         for i, place in enumerate(where.kv):
             binding.bind_cache(i, place.pages, place.cells, place.runs, place.segments, len(place.segments))
+        if where.states is not None:
+            binding.bind_states(where.states.rows())
         pool, n_threads = self._pool(ubatch.n_tokens)
         status = binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, self._abort_callback)
         if status == STATUS_NOT_FINITE:

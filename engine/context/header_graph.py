@@ -20,7 +20,7 @@ def graph_text_of_file(path: str | Path, graph_type: GraphType = GraphType.DEFAU
     with open_gguf(path) as gguf:
         arch = create_arch(gguf)
         infos = {
-            spec.name: WeightInfo(spec.shape, gguf.tensors[spec.name].type)
+            spec.name: WeightInfo(spec.used_shape, gguf.tensors[spec.name].type)
             for spec in arch.tensors()
             if spec.required or spec.name in gguf.tensors
         }

@@ -10,7 +10,7 @@ from engine.graph.interface import GraphType
 
 if TYPE_CHECKING:
     from engine.context.params import ContextParams
-    from engine.memory import KVCache
+    from engine.memory import Memory
     from engine.model import Model
 
 
@@ -28,6 +28,6 @@ class ContextKind:
 
     name: str
     graph_type: GraphType
-    make_memory: Callable[[Model, ContextParams, int], KVCache]
+    make_memory: Callable[[Model, ContextParams, int], Memory]
     keeps_memory: bool
     encodes: bool = False

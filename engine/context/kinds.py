@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 KV_SELF = ContextKind("ContextKVSelf", GraphType.DEFAULT, make_memory, keeps_memory=True)
+RECURRENT = ContextKind("ContextRecurrent", GraphType.DEFAULT, make_memory, keeps_memory=True)
+HYBRID = ContextKind("ContextHybrid", GraphType.DEFAULT, make_memory, keeps_memory=True)
 BASE = ContextKind("ContextBase", GraphType.DEFAULT, make_scratch_memory, keeps_memory=False)
 ENC = ContextKind("ContextEnc", GraphType.ENCODER, make_scratch_memory, keeps_memory=False, encodes=True)
 
@@ -25,6 +27,20 @@ class ContextKVSelf(Context):
 
     def __init__(self, model: Model, params: ContextParams) -> None:
         super().__init__(model, params, KV_SELF)
+
+
+class ContextRecurrent(Context):
+    """A recurrent decoder's context: a state for each sequence instead of cells."""
+
+    def __init__(self, model: Model, params: ContextParams) -> None:
+        super().__init__(model, params, RECURRENT)
+
+
+class ContextHybrid(Context):
+    """The context of a decoder with attention and recurrent layers: cells and a state for each sequence."""
+
+    def __init__(self, model: Model, params: ContextParams) -> None:
+        super().__init__(model, params, HYBRID)
 
 
 class ContextBase(Context):
@@ -47,4 +63,9 @@ def create_context(model: Model, params: ContextParams | None = None) -> Context
     Raises: ParamError: parameters out of range, or a cache type that the head sizes forbid.
     """
     params = params or ContextParams()
-    return ContextEnc(model, params) if model.arch.is_encoder else ContextKVSelf(model, params)
+    if model.arch.is_encoder:
+        return ContextEnc(model, params)
+    if not model.arch.state_spec():
+        return ContextKVSelf(model, params)
+    has_cells = bool(model.arch.memory_spec(params.n_ctx or model.n_ctx_train))
+    return ContextHybrid(model, params) if has_cells else ContextRecurrent(model, params)

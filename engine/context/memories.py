@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 
 from engine.memory import (
-    KVCache,
     LayerKV,
+    Memory,
     MemoryParams,
     MemorySpec,
     NumpyRopeShift,
     RopeLayer,
     SwaKind,
-    create_cache,
+    create_memory,
 )
 from engine.types import F32Array
 
@@ -25,18 +25,22 @@ if TYPE_CHECKING:
     from engine.model import Model
 
 
-def make_memory(model: Model, params: ContextParams, n_ctx: int) -> KVCache:
-    """The memory of a context that keeps its cells. Raises: ParamError."""
-    layers = model.arch.memory_spec(n_ctx)
+def make_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
+    """The memory of a context that keeps its cells and states. Raises: ParamError."""
+    layers, states = model.arch.memory_spec(n_ctx), model.arch.state_spec()
     swa = [layer for layer in layers if layer.n_swa > 0]
+    kind: Literal["kv", "iswa", "recurrent", "hybrid"] = "iswa" if swa and len(swa) < len(layers) else "kv"
+    if states:
+        kind = "hybrid" if layers else "recurrent"
     spec = MemorySpec(
-        kind="iswa" if swa and len(swa) < len(layers) else "kv",
+        kind=kind,
         layers=tuple(LayerKV(layer.il, layer.n_head_kv, layer.d_k, layer.d_v) for layer in layers),
         fingerprint=model.fingerprint,
         rope=NumpyRopeShift({layer.il: _rope_layer(model, layer) for layer in layers}),
         swa_layers=frozenset(layer.il for layer in swa),
         n_swa=max((layer.n_swa for layer in swa), default=0),
         swa_kind=SwaKind[swa[0].swa_kind.upper()] if swa else SwaKind.NONE,
+        states=states,
     )
     memory_params = MemoryParams(
         n_ctx=n_ctx,
@@ -45,10 +49,10 @@ def make_memory(model: Model, params: ContextParams, n_ctx: int) -> KVCache:
         type_k=params.quant_k,
         type_v=params.quant_v,
     )
-    return create_cache(spec, memory_params)
+    return create_memory(spec, memory_params)
 
 
-def make_scratch_memory(model: Model, params: ContextParams, n_ctx: int) -> KVCache:
+def make_scratch_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
     """The memory of a context that forgets after each decode: it only carries k and v to attention, in f32."""
     return make_memory(model, replace(params, type_k="f32", type_v="f32"), n_ctx)
 

@@ -24,7 +24,7 @@ from engine.state import (
 from engine.types import I32Array
 
 if TYPE_CHECKING:
-    from engine.memory import KVCache
+    from engine.memory import Memory
     from engine.model import Model
 
 
@@ -36,7 +36,7 @@ class StateMixin(ABC):
         """The model."""
 
     @abstractmethod
-    def get_kv_self(self) -> KVCache:
+    def get_kv_self(self) -> Memory:
         """The live memory."""
 
     @abstractmethod

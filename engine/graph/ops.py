@@ -78,6 +78,13 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     return Tensor(Op.RMS_NORM, x.shape, (x,) if weight is None else (x, weight), {"eps": float(eps)})
 
 
+def l2_norm(x: Tensor, eps: float) -> Tensor:
+    """x / sqrt(sum(x^2) + eps) over the last axis."""
+    n = x.shape[-1]
+    assert isinstance(n, int)
+    return scale(rms_norm(x, None, eps / n), n**-0.5)
+
+
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis. Source: arXiv:1607.06450."""
     if weight is None and bias is not None:
@@ -147,6 +154,13 @@ def concat_heads(x: Tensor, y: Tensor) -> Tensor:
     if {heads_x, heads_y} - {1, n_head}:
         raise ValueError(f"concat_heads: {x.shape} and {y.shape}")
     return Tensor(Op.CONCAT_HEADS, (x.shape[0], n_head, d_x + d_y), (x, y))
+
+
+def mul_head_sum(x: Tensor, y: Tensor) -> Tensor:
+    """x times the sum of y's values, head by head: both f32[rows, n_head, d]."""
+    _heads(x, "mul_head_sum")
+    _same(x, y, "mul_head_sum")
+    return Tensor(Op.MUL_HEAD_SUM, x.shape, (x, y))
 
 
 def softmax(x: Tensor) -> Tensor:

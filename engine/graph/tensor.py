@@ -54,8 +54,16 @@ class Op(Enum):
     HEAD_COLUMNS = "head_columns"  # x: some values of every head
     CONCAT_HEADS = "concat_heads"  # x, y: the values of both behind each other in every head
     MOE = "moe"  # x, ids, weights, gate, up, down, [biases of the three]
+    MUL_HEAD_SUM = "mul_head_sum"  # x, y: x times the sum of y in every head
     STORE_KV = "store_kv"  # k, v
     ATTN = "attn"  # q, store, [sinks]
+    # recurrences over each sequence's tokens; see `engine.graph.recurrent`
+    CONV = "conv"  # x, weight, [bias]
+    TOKEN_SHIFT = "token_shift"  # x
+    SSM_SCAN = "ssm_scan"  # x, dt, b, c, a, d
+    DELTA_NET = "delta_net"  # q, k, v, gate, beta
+    WKV6 = "wkv6"  # r, k, v, w, bonus
+    WKV7 = "wkv7"  # r, w, k, v, a, b
 
 
 class Symbol(Enum):
@@ -157,6 +165,12 @@ class Tensor:
             assert isinstance(dim, int)
             n *= dim
         return n
+
+    @property
+    def n_values(self) -> int:
+        """Values of a weight."""
+        assert isinstance(self.shape[0], int)
+        return self.shape[0] * self.n_row
 
     def integer(self, key: str) -> int:
         """The integer attribute `key`."""

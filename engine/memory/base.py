@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.batch import UBatch
+from engine.errors import UnsupportedCallError
 from engine.io import BlockReader, BlockWriter
 from engine.types import F32Array, I32Array, QuantType
 
@@ -157,6 +158,13 @@ class StatePlacement:
     target: U64Array
     segments: tuple[tuple[int, int, int], ...]
 
+    def rows(self) -> U64Array:
+        """The same as u64[n_segments, 4]: first token, tokens, source, target."""
+        rows: U64Array = np.empty((len(self.segments), 4), np.uint64)
+        rows[:, :2] = [segment[1:] for segment in self.segments]
+        rows[:, 2], rows[:, 3] = self.source, self.target
+        return rows
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -256,6 +264,13 @@ class Memory(ABC):
     @abstractmethod
     def kv_offsets(self, il: int) -> tuple[int, int]:
         """(k_off, v_off): where K and V of layer il stand in a page of its cache, in bytes."""
+
+    def state_offsets(self, il: int) -> tuple[int, int]:
+        """(r_off, s_off): where layer il's short memory and state stand in a slot, in bytes.
+
+        Raises: UnsupportedCallError: there are no recurrent states.
+        """
+        raise UnsupportedCallError("state_offsets", type(self).__name__)
 
     @abstractmethod
     def clear(self, data: bool = False) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 
 from cext.executor import Program
 from cext.weights import PackedWeight, wants_q8
-from engine.backend.cpu.lower_parts import PartLowering
+from engine.backend.cpu.lower_recurrent import KINDS as RECURRENT_KINDS
+from engine.backend.cpu.lower_recurrent import RecurrentLowering, StateOffsets
 from engine.backend.cpu.stages import (
     COPY,
     GATHER,
@@ -45,7 +46,7 @@ LOGITS_SLOT, EMBD_SLOT, ROPE_POS_SLOT = 4, 5, 6
 VIEWS = (Op.COLUMNS, Op.RESHAPE)
 
 
-class Lowering(PartLowering):
+class Lowering(RecurrentLowering):
     """One graph on its way to a program."""
 
     def __init__(
@@ -55,10 +56,11 @@ class Lowering(PartLowering):
         layout: Callable[[int, int], CacheLayout],
         n_tokens_max: int,
         n_ctx: int,
+        state_offsets: StateOffsets | None = None,
         *,
         keep_nodes: bool = False,
     ) -> None:
-        super().__init__(weight, n_tokens_max, keep_nodes=keep_nodes)
+        super().__init__(weight, n_tokens_max, state_offsets, keep_nodes=keep_nodes)
         self.result, self.layout, self.n_ctx = result, layout, n_ctx
         self.order = in_order(result.roots())
         self.users: dict[int, list[Tensor]] = {}
@@ -135,6 +137,8 @@ class Lowering(PartLowering):
             self._emit_products(node)
         elif node.op is Op.ATTN:
             self._emit_attn(node)
+        elif node.op in RECURRENT_KINDS:
+            self._emit_recurrent(node)
         elif node.op is Op.MOE:
             self._emit_moe(node)
         elif node.op is Op.MUL_MAT_HEADS:
@@ -189,6 +193,11 @@ class Lowering(PartLowering):
         y = self._use(self.at[id(node.src[1])]) if len(node.src) > 1 else None
         if node.op is Op.MUL and node.src[1].n_row == 1 and n > 1:
             self._row_op(stage, MUL_SCALAR, n, out, x, y)
+            return
+        if node.op is Op.MUL_HEAD_SUM:
+            n_head, d = node.shape[1:]
+            assert isinstance(n_head, int) and isinstance(d, int)
+            self._row_op(stage, kind, d, out, x, y, n_sub=n_head)
             return
         if node.op is Op.XIELU:
             params = np.array([node.number(k) for k in ("alpha_n", "alpha_p", "beta", "eps")], dtype=np.float32)
