@@ -199,7 +199,7 @@ class DenseDecoder(Arch):
         if self.qk_norm == "rotated":
             q, k = (self.build_norm(g, x, f"blk.{il}.attn_{n}_norm", il) for n, x in (("q", q), ("k", k)))
         q, k, v = g.build_cb(self.scale_q(g, q, il), "Qcur", il), g.build_cb(k, "Kcur", il), g.build_cb(v, "Vcur", il)
-        cur = g.build_attn(q, k, v, self.attn_spec(il), self.rope(il), self.sinks(g, il))
+        cur = g.build_attn(q, k, v, self.attn_spec(il), self.key_rope(il), self.sinks(g, il))
         return g.build_cb(self.build_mm(g, f"blk.{il}.attn_output", g.build_cb(cur, "kqv_out", il)), "attn_out", il)
 
     def build_qkv(self, g: GraphI, cur: Tensor, il: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -282,6 +282,10 @@ class DenseDecoder(Arch):
         """Whether a layer's heads are rotated."""
         return self.rope(il).kind != "none"
 
+    def key_rope(self, il: int) -> RopeSpec:
+        """How a layer's keys in the cache are rotated."""
+        return self.rope(il) if self.uses_rope(il) else RopeSpec("none", 0, 10000.0)
+
     def rope_factors(self, il: int, n_ctx: int) -> str:
         """The name of the tensor of frequency factors for a context of n_ctx positions, or ""."""
         return ""
@@ -310,10 +314,10 @@ class DenseDecoder(Arch):
     def layer_memory(self, il: int, n_ctx: int) -> LayerMemory:
         """Keys and values of one layer."""
         hp = self.hparams
-        rope = self.rope(il) if self.uses_rope(il) else RopeSpec("none", 0, 10000.0)
         return LayerMemory(
-            il, hp.n_head_kv[il], hp.n_embd_head_k, hp.n_embd_head_v, rope, self.rope_factors(il, n_ctx), *self.swa(il)
-        )
+            il, hp.n_head_kv[il], hp.n_embd_head_k, hp.n_embd_head_v, self.key_rope(il), self.rope_factors(il, n_ctx),
+            *self.swa(il),
+        )  # fmt: skip
 
     def type_name(self) -> str:
         """The size label, by the number of layers."""

@@ -1,7 +1,7 @@
 """Recurrent and hybrid architectures against the right logits, and what their states promise.
 
-One case for each mechanism: short convolution with attention (lfm2), Mamba (mamba), Mamba-2 beside attention (falcon-h1),
-gated delta net with experts (qwen3next) and without (qwen35), RWKV-6 and RWKV-7.
+One case for each mechanism: short convolution with attention (lfm2), Mamba (mamba), Mamba-2 beside attention (falcon-h1)
+and between it, with experts and without positions (granitehybrid), gated delta net with experts (qwen3next) and without (qwen35), RWKV-6 and RWKV-7.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.context.kinds import ContextBase, ContextHybrid, ContextKVSelf, Cont
 from engine.errors import UnsupportedCallError
 from tests.engine.oracle_cases import bound_of, context, load_case, model, nmse, tokens_of
 
-HYBRID = ["lfm2", "falcon-h1", "qwen3next", "qwen35"]
+HYBRID = ["lfm2", "falcon-h1", "granitehybrid", "qwen3next", "qwen35"]
 RECURRENT = ["mamba", "rwkv6", "rwkv7"]
 CASES = [*HYBRID, *RECURRENT]
 Batch = engine.Batch
@@ -140,6 +140,20 @@ def test_an_aborted_decode_leaves_the_states_as_they_were(name: str) -> None:
     assert ctx.get_kv_self().state_hash() == before
     ctx.decode(Batch.from_tokens(tokens[half:], half, 0, "all"))
     assert nmse(ctx.get_logits(), want[half:]) <= bound_of(case)
+
+
+def test_layers_without_positions_are_not_rotated_behind_a_shift() -> None:
+    tokens = tokens_of(load_case("granitehybrid")[0])
+    logits = []
+    for folds in (False, True):
+        ctx = context("granitehybrid")
+        ctx.decode(Batch.from_tokens(tokens))
+        ctx.get_kv_self().seq_add(0, 10, -1, 5)
+        if folds:
+            ctx.get_kv_self().update()
+        ctx.decode(Batch.from_tokens(tokens[:2], len(tokens) + 5, logits="all"))
+        logits.append(np.array(ctx.get_logits()))
+    assert nmse(*logits) < 1e-12
 
 
 def test_the_context_kind_follows_from_what_the_model_keeps() -> None:
