@@ -53,8 +53,9 @@ int64_t matmul_scratch_bytes(int64_t n_cols) {
 
 int64_t matmul_chunk_panels(const PackedMatrix* m, int64_t n_tokens, int n_threads) {
   const int64_t per_thread = (m->n_panels + n_threads - 1) / n_threads;
-  // One token: about 128 KB a task; many: a few strips. Never so few tasks that a thread is left without its share.
-  int64_t chunk = n_tokens <= 8 ? 131072 / m->panel_bytes : 8;
+  // Few tokens: 128 KB of weights a task, for a task's first lines are not fetched ahead. Many: a million products, which
+  // for a long prompt is one strip; small tasks share out evenly.
+  int64_t chunk = n_tokens <= 8 ? 131072 / m->panel_bytes : 1000000 / (n_tokens * m->n_cols * PANEL_ROWS_N);
   if (chunk > (per_thread + 1) / 2) chunk = (per_thread + 1) / 2;
   chunk -= chunk % STRIP_PANELS;
   return chunk < STRIP_PANELS ? STRIP_PANELS : chunk;
