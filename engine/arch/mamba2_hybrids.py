@@ -62,6 +62,7 @@ class FalconH1(Mamba2Hybrid):
 
     name = "falcon-h1"
     has_both = True
+    may_lack_heads = False
     type_names = {24: "1.5B", 32: "3B", 36: "0.5B", 44: "7B", 66: "1B", 72: "34B"}
 
     def is_recurrent(self, il: int) -> bool:

@@ -14,6 +14,7 @@ from engine.arch.blocks.delta_net import (
 )
 from engine.arch.hybrid import HybridDecoder
 from engine.arch.moe_decoder import MoEDecoder
+from engine.errors import HparamError
 from engine.graph import ops
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class DeltaNetDecoder(HybridDecoder):
         else:
             step = gguf.get_int(f"{arch}.full_attention_interval", FULL_ATTENTION_INTERVAL, lo=1)
             self.recurrent_layers = frozenset(il for il in range(n_layer) if (il + 1) % step)
+        if any(self.hparams.n_head_kv[il] == 0 for il in range(n_layer) if il not in self.recurrent_layers):
+            raise HparamError(f"{arch}.attention.head_count_kv", "is 0 in a layer with attention", gguf.path)
 
     def is_recurrent(self, il: int) -> bool:
         """Whether a layer is a delta net."""
