@@ -105,28 +105,37 @@ cdef class PackedWeight:
         unpack_row(&self.matrix, row, &out[0])
         return np.asarray(out)
 
-    def pack(self, const uint8_t[::1] source not None, ThreadPool pool not None):
-        """Fill the panels from the matrix as it lies in the file.
+    @property
+    def n_panels(self):
+        """Panels of 16 rows of all matrices together."""
+        return self.matrix.n_panels * max(1, self.n_expert)
+
+    def pack(self, const uint8_t[::1] source not None, ThreadPool pool not None, int64_t panel0=0, int64_t panel1=-1):
+        """Fill panels [panel0, panel1) from the matrix as it lies in the file.
 
         Args:
-            source: IN uint8[max(1, n_expert) * n_rows * row bytes].
+            source: IN uint8[max(1, n_expert) * n_rows * row bytes], the whole matrix.
             pool: its threads share the work.
+            panel1: -1: to the last.
         """
         cdef BlockSize block = block_size_of(self.matrix.type)
         cdef int64_t expert_src = self.matrix.n_rows * (self.matrix.n_cols // block.elements) * block.bytes
-        cdef int64_t n_expert = max(1, self.n_expert)
-        if source.shape[0] != n_expert * expert_src:
+        if source.shape[0] != max(1, self.n_expert) * expert_src:
             raise ValueError(f"{self.name}: {source.shape[0]} bytes do not hold the matrix")
         cdef PackJob job
         job.matrix = &self.matrix
         job.dst = <uint8_t*>self.matrix.data
         job.src = &source[0]
-        job.chunk = max(1, min(64, self.matrix.n_panels // (4 * pool.n_threads)))
-        job.status = 0
-        job.expert_tasks = (self.matrix.n_panels + job.chunk - 1) // job.chunk
+        job.panel0 = panel0
+        job.panel1 = self.n_panels if panel1 < 0 else panel1
+        if not 0 <= panel0 <= job.panel1 <= self.n_panels:
+            raise ValueError(f"{self.name}: panels {panel0} to {panel1} of {self.n_panels}")
+        job.chunk = max(1, min(64, (job.panel1 - panel0) // (4 * pool.n_threads)))
         job.expert_src, job.expert_dst = expert_src, self.expert_bytes
+        job.status = 0
+        cdef int64_t n_tasks = (job.panel1 - panel0 + job.chunk - 1) // job.chunk
         with nogil:
-            pool.ptr.run(pack_task, &job, n_expert * job.expert_tasks, 0)
+            pool.ptr.run(pack_task, &job, n_tasks, 0)
         if job.status != 0:
             raise ValueError(f"{self.name}: packing failed with status {job.status}")
 
@@ -135,8 +144,9 @@ cdef struct PackJob:
     PackedMatrix* matrix
     uint8_t* dst
     const uint8_t* src
+    int64_t panel0
+    int64_t panel1
     int64_t chunk
-    int64_t expert_tasks
     int64_t expert_src
     int64_t expert_dst
     int status
@@ -144,11 +154,16 @@ cdef struct PackJob:
 
 cdef void pack_task(void* arg, int64_t task, int ith) noexcept nogil:
     cdef PackJob* job = <PackJob*>arg
-    cdef int64_t expert = task // job.expert_tasks
-    cdef int64_t first = task % job.expert_tasks * job.chunk
-    cdef int64_t end = min(first + job.chunk, job.matrix.n_panels)
+    cdef int64_t at = job.panel0 + task * job.chunk
+    cdef int64_t end = min(at + job.chunk, job.panel1)
+    cdef int64_t expert, first, last
     cdef PackedMatrix matrix = job.matrix[0]
-    matrix.data = job.dst + expert * job.expert_dst
-    cdef int status = pack_panels(&matrix, <uint8_t*>matrix.data, job.src + expert * job.expert_src, first, end)
-    if status != 0:
-        job.status = status
+    cdef int status
+    while at < end:  # a chunk may reach over the border of two experts
+        expert, first = at // matrix.n_panels, at % matrix.n_panels
+        last = min(first + end - at, matrix.n_panels)
+        matrix.data = job.dst + expert * job.expert_dst
+        status = pack_panels(&matrix, <uint8_t*>matrix.data, job.src + expert * job.expert_src, first, last)
+        if status != 0:
+            job.status = status
+        at += last - first

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from engine.arch.base import TensorSpec
     from engine.gguf import GGUFFile, TensorInfo
 
+STRIP_BYTES = 16 << 20  # of the file, packed before its pages are let go
+
 Progress = Callable[[float], None]
 """Called with the share done, 0 to 1."""
 
@@ -48,6 +50,17 @@ def check_tensors(gguf: GGUFFile, specs: Iterable[TensorSpec]) -> dict[str, Tens
 def _long_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The axes that are longer than 1: files differ in those that are not."""
     return tuple(n for n in shape if n != 1)
+
+
+def _pack(gguf: GGUFFile, name: str, weight: PackedWeight, pool: ThreadPool) -> None:
+    """Pack a matrix in strips, so that file and panels are in memory together for one strip only."""
+    source = gguf.tensor_data(name)
+    n_panels = weight.n_panels
+    step = max(1, n_panels * STRIP_BYTES // max(1, source.nbytes))
+    for panel in range(0, n_panels, step):
+        end = min(panel + step, n_panels)
+        weight.pack(source, pool, panel, end)
+        gguf.release(name, source.nbytes * panel // n_panels, source.nbytes * end // n_panels)
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
@@ -103,8 +116,7 @@ class WeightStore:
                 n_expert = info.shape[0] if len(info.shape) == 3 else 0
                 n_rows, n_cols = info.shape[-2:]
                 weight = PackedWeight(name, int(info.type), n_rows, n_cols, buffer, places[name], n_expert)
-                weight.pack(gguf.tensor_data(name), pool)
-                gguf.release(name)
+                _pack(gguf, name, weight, pool)
                 self._weights[name] = weight
                 done += info.nbytes
                 if progress is not None:

@@ -67,11 +67,12 @@ class GGUFFile(MetadataReads):
         for file in self._files:
             file.check_unchanged()
 
-    def release(self, name: str | None = None) -> None:
-        """Let go of the memory of the mapped weights, or of one tensor's; they are read again when touched."""
+    def release(self, name: str | None = None, first: int = 0, end: int | None = None) -> None:
+        """Let go of the memory of the mapped weights, or of bytes [first, end) of a tensor; touched, they are read again."""
         if name is not None:
             info = self.tensor(name)
-            self._files[info.part].release(info.offset, info.offset + info.nbytes)
+            last = info.nbytes if end is None else min(end, info.nbytes)
+            self._files[info.part].release(info.offset + first, info.offset + last)
             return
         for file, header in zip(self._files, self._headers, strict=True):
             file.release(header.data_start, file.size)
