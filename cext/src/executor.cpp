@@ -353,23 +353,24 @@ void run_attn(Runner& u, const Stage& stage) {
 
 struct RecurrentJob {
   Runner* u;
+  const RecurrentKernels* kernels;
   RecurrentCall call;
 };
 
 void recurrent_job_task(void* arg, int64_t task, int ith) {
   RecurrentJob& job = *static_cast<RecurrentJob*>(arg);
-  if (!job.u->stop()) recurrent_task(&job.call, task, job.u->thread_scratch(ith));
+  if (!job.u->stop()) job.kernels->task(&job.call, task, job.u->thread_scratch(ith));
 }
 
 void run_recurrent(Runner& u, const Stage& stage) {
-  RecurrentJob job{&u, {}};
+  RecurrentJob job{&u, &recurrent_kernels(), {}};
   RecurrentCall& c = job.call;
   c.p = &u.program->recurrents[stage.recurrent];
   c.segments = u.run->states;
   c.n_segments = u.run->n_states;
   for (int i = 0; i < recurrent_n_inputs(c.p->kind); ++i) c.in[i] = {u.at(stage.inputs[i]), stage.inputs[i].ld};
   c.out = {u.at(stage.out), stage.out.ld};
-  u.pool->run(recurrent_job_task, &job, recurrent_n_tasks(&c), u.run->n_threads);
+  u.pool->run(recurrent_job_task, &job, job.kernels->n_tasks(&c), u.run->n_threads);
 }
 
 // -- checks ------------------------------------------------------------------------------------------------------------

@@ -54,7 +54,12 @@ struct RecurrentCall {
 int recurrent_n_inputs(int32_t kind);                         // 0 for a kind that is none
 int64_t recurrent_state_values(const RecurrentParams* p);
 int64_t recurrent_scratch_bytes(const RecurrentParams* p);    // of one thread
-int64_t recurrent_n_tasks(const RecurrentCall* call);
-void recurrent_task(const RecurrentCall* call, int64_t task, void* scratch);
+
+struct RecurrentKernels {
+  int64_t (*n_tasks)(const RecurrentCall* call);
+  void (*task)(const RecurrentCall* call, int64_t task, void* scratch);
+};
+
+const RecurrentKernels& recurrent_kernels();
 
 }  // namespace cext
