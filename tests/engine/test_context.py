@@ -183,7 +183,7 @@ def test_tokens_shared_by_two_sequences_are_stored_once() -> None:
     ctx = context("llama")
     tokens = tokens_of(load_case("llama")[0])
     ctx.decode(Batch.from_tokens(tokens[:8], seq_id=(0, 1)))
-    assert ctx.get_kv_self().used_cells == 8
+    assert engine.kv_self_used_cells(ctx) == 8
     ctx.decode(Batch.join([Batch.from_tokens(tokens[8:], 8, s, "all") for s in (0, 1)]))
     logits = ctx.get_logits()
     half = len(logits) // 2
