@@ -25,7 +25,6 @@ struct Runner {
   const RowKernels* rows;
   const MatmulKernels* matmul;
   const AttnKernels* attn;
-  Clock::time_point last_poll;
 
   float* at(const Operand& o) const {
     uint8_t* base = o.space == SPACE_ARENA ? run->arena : static_cast<uint8_t*>(run->slots[o.slot]);
@@ -42,9 +41,9 @@ struct Runner {
   bool should_abort() {
     if (stop()) return true;
     if (!run->poll) return false;
-    const Clock::time_point now = Clock::now();
-    if (now - last_poll < std::chrono::milliseconds(1)) return false;
-    last_poll = now;
+    const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+    if (now - run->last_poll_ns < 1000000) return false;
+    run->last_poll_ns = now;
     return run->poll(run->poll_arg) != 0;
   }
 };
@@ -441,7 +440,7 @@ int Program::finish() {
 int program_run(Program* program, const RunBinding* run, ThreadPool* pool, void* scratch, void* shared,
                 int64_t* failed_stage) {
   Runner u{program, run, pool, static_cast<uint8_t*>(scratch), static_cast<uint8_t*>(shared), &row_kernels(),
-           &matmul_kernels(), &attn_kernels(), Clock::now()};
+           &matmul_kernels(), &attn_kernels()};
   *failed_stage = -1;
   Clock::time_point began = Clock::now();
   for (size_t i = 0; i < program->stages.size(); ++i) {

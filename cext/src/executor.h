@@ -138,6 +138,7 @@ struct RunBinding {
   const int32_t* abort_flag;      // non-zero: stop
   int (*poll)(void*);             // asked at most once a millisecond, or null; non-zero: stop
   void* poll_arg;
+  mutable int64_t last_poll_ns;   // when poll was asked last; kept from run to run, for runs shorter than a millisecond
   int32_t check;                  // look at every stage's output for values that are not finite
   int32_t n_threads;
 };

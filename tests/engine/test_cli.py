@@ -138,7 +138,12 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 def start_chat(*options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-u", "-m", "engine", "chat", str(real_model(SMOLLM2)), "--temp", "0", *options]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    # A shell's background jobs ignore SIGINT and hand that on; the chat must not inherit it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.real
