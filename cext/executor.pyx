@@ -7,11 +7,13 @@ program is built; a run only checks what it is bound to.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from cext.attn cimport AttnParams, AttnSegment, KVRun
 from cext.program cimport (
-    AttnParams, AttnSegment, BlockSize, CProgram, CacheBinding, KVRun, MAX_CACHES, MappedRows, MatmulItem, Operand,
-    RecurrentParams, RopeParams, RowOp, RunBinding, Stage, StateSegment, block_size_of, isa_best, isa_force,
-    isa_in_use, isa_name, program_run, recurrent_n_inputs, recurrent_state_values, stage_set_kind,
+    BlockSize, CProgram, CacheBinding, MAX_CACHES, MappedRows, MatmulItem, Operand, RecurrentParams, RowOp,
+    RunBinding, Stage, StateSegment, block_size_of, isa_best, isa_force, isa_in_use, isa_name, program_run,
+    recurrent_n_inputs, recurrent_state_values, stage_set_kind,
 )
+from cext.rope cimport RopeParams
 from cext.threadpool cimport ThreadPool
 from cext.weights cimport LargeBuffer, PackedWeight
 

@@ -10,76 +10,12 @@ import numpy as np
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-
-cdef extern from "rope.h" namespace "cext" nogil:
-    cdef struct RopeParams:
-        int32_t kind
-        int32_t n_rot
-        float freq_base
-        float freq_scale
-        float ext_factor
-        float attn_factor
-        float beta_fast
-        float beta_slow
-        int32_t n_ctx_orig
-        const float* freq_factors
-
-
-cdef extern from "attn.h" namespace "cext" nogil:
-    cdef struct KVRun:
-        uint8_t* page
-    cdef struct AttnSegment:
-        int32_t t0
-        int32_t n_tokens
-        int64_t run0
-        int64_t n_runs
-    cdef struct AttnParams:
-        int32_t n_head
-        int32_t n_head_kv
-        int32_t d_k
-        int32_t d_v
-        int32_t type_k
-        int32_t type_v
-        int64_t k_off
-        int64_t v_off
-        float scale
-        float softcap
-        int32_t swa_kind
-        int32_t n_swa
-        int32_t causal
-        float max_alibi_bias
-        const float* sinks
-        RopeParams rope
-    cdef struct AttnCall:
-        const AttnParams* p
-        int64_t n_tokens
-        const float* q
-        int64_t ld_q
-        const int32_t* pos
-        const AttnSegment* segments
-        int64_t n_segments
-        const KVRun* runs
-        float* out
-        int64_t ld_out
-        void* shared
-        int64_t shared_bytes
-    cdef struct AttnKernels:
-        void (*task)(const AttnCall*, int64_t, void*) noexcept nogil
-        void (*merge)(const AttnCall*, int64_t, void*) noexcept nogil
-        void (*store)(const AttnParams*, const float*, int64_t, const float*, int64_t, uint8_t**,
-                      const int32_t*, int64_t, int64_t) noexcept nogil
-    int attn_check(const AttnParams* p)
-    int64_t attn_shared_bytes(const AttnParams* p, int64_t n_tokens_max, int64_t n_ctx)
-    int64_t attn_scratch_bytes(const AttnParams* p)
-    int64_t attn_prepare(const AttnCall* call, int n_threads)
-    int64_t attn_n_merge(const AttnCall* call)
-    const AttnKernels& attn_kernels_for(int isa)
-
-
-cdef extern from "threadpool.h" namespace "cext" nogil:
-    cdef cppclass ThreadPool:
-        ThreadPool(int n_threads) except +
-        void run(void (*fn)(void*, int64_t, int) noexcept nogil, void* arg, int64_t n_tasks, int n_use)
+from cext.attn cimport (
+    AttnCall, AttnKernels, AttnParams, AttnSegment, KVRun, attn_check, attn_kernels_for, attn_n_merge, attn_prepare,
+    attn_scratch_bytes, attn_shared_bytes,
+)
+from cext.rope cimport RopeParams
+from cext.threadpool cimport CThreadPool
 
 
 cdef struct Job:
@@ -172,7 +108,7 @@ cdef class Attention:
         One thread: its processor time, which other work on the machine lengthens least; several: time of the clock.
         """
         cdef _Call call = _Call(self, q, pos, segments, runs, n_threads, n_ctx)
-        cdef ThreadPool* pool = new ThreadPool(n_threads)
+        cdef CThreadPool* pool = new CThreadPool(n_threads)
         cdef int64_t n_tasks, n_merge
         clock = time.thread_time if n_threads == 1 else time.perf_counter
         seconds = []

@@ -3,44 +3,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
+from cext.attn cimport AttnParams, AttnSegment, KVRun
 from cext.matmul cimport PackedMatrix
+from cext.rope cimport RopeParams
 from cext.threadpool cimport CThreadPool
-
-cdef extern from "rope.h" namespace "cext" nogil:
-    cdef struct RopeParams:
-        int32_t kind
-        int32_t n_rot
-        float freq_base
-        float freq_scale
-        float ext_factor
-        float attn_factor
-        float beta_fast
-        float beta_slow
-        int32_t n_ctx_orig
-        const float* freq_factors
-
-cdef extern from "attn.h" namespace "cext" nogil:
-    cdef struct KVRun:
-        pass
-    cdef struct AttnSegment:
-        pass
-    cdef struct AttnParams:
-        int32_t n_head
-        int32_t n_head_kv
-        int32_t d_k
-        int32_t d_v
-        int32_t type_k
-        int32_t type_v
-        int64_t k_off
-        int64_t v_off
-        float scale
-        float softcap
-        int32_t swa_kind
-        int32_t n_swa
-        int32_t causal
-        float max_alibi_bias
-        const float* sinks
-        RopeParams rope
 
 cdef extern from "recurrent.h" namespace "cext" nogil:
     cdef struct RecurrentParams:

@@ -13,11 +13,10 @@ import numpy as np
 
 from cext.pages import PageBudget, PagePool, PageSet
 from engine.batch import UBatch
-from engine.errors import BatchError, ContextFullError, OutOfMemoryError, ParamError, UnsupportedCallError
+from engine.errors import BatchError, ContextFullError, OutOfMemoryError, ParamError
 from engine.io import BlockReader, BlockWriter
 from engine.memory.base import (
     LayerKV,
-    Memory,
     MemoryCaps,
     MemoryParams,
     MemorySpec,
@@ -27,6 +26,7 @@ from engine.memory.base import (
     Tx,
 )
 from engine.memory.cells import SeqRuns
+from engine.memory.checked import CheckedMemory
 from engine.memory.kv_fold import compact, fold
 from engine.memory.kv_state import load_stores, save_stores, state_hash
 from engine.memory.kv_store import KVStore
@@ -55,7 +55,7 @@ def make_stores(
     return [KVStore(layout, PageSet(PagePool(layout.page_bytes, budget))) for layout in layouts]
 
 
-class KVCache(Memory):
+class KVCache(CheckedMemory):
     """A cache over one store or several.
 
     Args:
@@ -363,19 +363,6 @@ class KVCache(Memory):
         return staged
 
     # -- checks
-
-    def _idle(self) -> None:
-        if self._tx is not None:
-            raise RuntimeError("a transaction is open on this memory")
-
-    def _seq(self, seq_id: int) -> int:
-        if not 0 <= seq_id < self.params.n_seq_max:
-            raise ParamError(f"sequence {seq_id} is out of range: n_seq_max is {self.params.n_seq_max}")
-        return seq_id
-
-    def _check_can_shift(self, call: str) -> None:
-        if not self.spec.can_shift:
-            raise UnsupportedCallError(call, "a memory of this model: its positions cannot be moved")
 
     def _check_complete(self, call: str, seq_id: int, tables: Tables) -> None:
         if not self._is_complete(tables):

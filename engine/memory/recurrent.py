@@ -18,7 +18,6 @@ from engine.errors import BatchError, ContextFullError, OutOfMemoryError, ParamE
 from engine.io import BlockReader, BlockWriter
 from engine.memory.base import (
     POS_END,
-    Memory,
     MemoryCaps,
     MemoryParams,
     MemorySpec,
@@ -28,13 +27,14 @@ from engine.memory.base import (
     StatePlacement,
     Tx,
 )
+from engine.memory.checked import CheckedMemory
 from engine.memory.layout import PAGE_CELLS
 from engine.memory.ranges import resolved_range
 from engine.memory.recurrent_state import load_states, save_states, states_hash
 from engine.memory.state_slots import SeqStates, Slot, StateLayout, runs_of
 
 
-class RecurrentMemory(Memory):
+class RecurrentMemory(CheckedMemory):
     """States of sequences.
 
     Args:
@@ -247,21 +247,6 @@ class RecurrentMemory(Memory):
         staged.loaded = loaded
         staged.kept = {} if seq_id is None else {s: v for s, v in self.seqs.items() if s != seq_id}
         return staged
-
-    # -- checks
-
-    def _idle(self) -> None:
-        if self._tx is not None:
-            raise RuntimeError("a transaction is open on this memory")
-
-    def _seq(self, seq_id: int) -> int:
-        if not 0 <= seq_id < self.params.n_seq_max:
-            raise ParamError(f"sequence {seq_id} is out of range: n_seq_max is {self.params.n_seq_max}")
-        return seq_id
-
-    def _check_can_shift(self, call: str) -> None:
-        if not self.spec.can_shift:
-            raise UnsupportedCallError(call, "a memory of this model: its positions cannot be moved")
 
 
 class RecurrentTx(Tx):

@@ -57,3 +57,56 @@ def nmse(got: F32Array, want: F32Array) -> float:
     assert got.shape == want.shape
     difference = got.astype(np.float64) - want
     return float((difference**2).sum() / (want.astype(np.float64) ** 2).sum())
+
+
+Compared = tuple[F32Array, F32Array]
+"""What was computed and what must come out, f32[n, n_vocab] each."""
+
+
+def token_by_token(name: str) -> Compared:
+    """Logits of each token, decoded alone."""
+    case, want = load_case(name)
+    ctx = context(name)
+    rows = []
+    for i, token in enumerate(tokens_of(case)):
+        ctx.decode(engine.Batch.from_tokens([token], i))
+        rows.append(ctx.get_logits_ith(-1).copy())
+    return np.stack(rows), want
+
+
+def joined(name: str, **more: object) -> Compared:
+    """Logits of three sequences of different lengths in one batch."""
+    case, want = load_case(name)
+    tokens = tokens_of(case)
+    ctx = context(name, **more)
+    lengths = [len(tokens), len(tokens) // 2, len(tokens) - 3]
+    batches = [engine.Batch.from_tokens(tokens[:n], seq_id=i, logits="all") for i, n in enumerate(lengths)]
+    ctx.decode(engine.Batch.join(batches))
+    return ctx.get_logits(), want[np.concatenate([np.arange(n) for n in lengths])]
+
+
+def forked(name: str) -> Compared:
+    """Logits of a copy that goes on while the original is spoilt and removed."""
+    case, want = load_case(name)
+    tokens = tokens_of(case)
+    half = len(tokens) // 2
+    ctx = context(name)
+    ctx.decode(engine.Batch.from_tokens(tokens[:half]))
+    ctx.get_kv_self().seq_cp(0, 1, -1, -1)
+    ctx.decode(engine.Batch.from_tokens(tokens[:5], half))
+    ctx.get_kv_self().seq_rm(0, -1, -1)
+    ctx.decode(engine.Batch.from_tokens(tokens[half:], half, 1, "all"))
+    return ctx.get_logits(), want[half:]
+
+
+def restored(name: str) -> Compared:
+    """Logits of a saved half that goes on as another sequence of another context."""
+    case, want = load_case(name)
+    tokens = tokens_of(case)
+    half = len(tokens) // 2
+    first = context(name)
+    first.decode(engine.Batch.from_tokens(tokens[:half]))
+    second = context(name, n_ctx=512)
+    second.state_seq_set_data(2, first.state_seq_get_data(0))
+    second.decode(engine.Batch.from_tokens(tokens[half:], half, 2, "all"))
+    return second.get_logits(), want[half:]

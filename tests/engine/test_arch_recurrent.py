@@ -12,7 +12,18 @@ import pytest
 import engine
 from engine.context.kinds import ContextBase, ContextHybrid, ContextKVSelf, ContextRecurrent
 from engine.errors import UnsupportedCallError
-from tests.engine.oracle_cases import bound_of, context, load_case, model, nmse, tokens_of
+from tests.engine.oracle_cases import (
+    bound_of,
+    context,
+    forked,
+    joined,
+    load_case,
+    model,
+    nmse,
+    restored,
+    token_by_token,
+    tokens_of,
+)
 
 HYBRID = ["lfm2", "falcon-h1", "granitehybrid", "qwen3next", "qwen35"]
 RECURRENT = ["mamba", "rwkv6", "rwkv7"]
@@ -31,11 +42,9 @@ def test_whole_and_chunked_prompts_give_the_right_logits(name: str, n_ubatch: in
 
 @pytest.mark.parametrize("name", CASES)
 def test_token_by_token_gives_the_right_logits(name: str) -> None:
-    case, want = load_case(name)
-    ctx = context(name)
-    for i, token in enumerate(tokens_of(case)):
-        ctx.decode(Batch.from_tokens([token], i))
-        assert nmse(ctx.get_logits_ith(-1), want[i]) <= 10 * bound_of(case)
+    got, want = token_by_token(name)
+    for i in range(len(want)):
+        assert nmse(got[i], want[i]) <= 10 * bound_of(load_case(name)[0])
 
 
 def _hashes(name: str, *shapes: tuple[int, int]) -> set[bytes]:
@@ -60,40 +69,20 @@ def test_the_cut_into_micro_batches_changes_no_bit_of_a_recurrent_state(name: st
 
 @pytest.mark.parametrize("name", CASES)
 def test_sequences_in_one_batch_do_not_disturb_each_other(name: str) -> None:
-    case, want = load_case(name)
-    tokens = tokens_of(case)
-    ctx = context(name, n_ubatch=16)
-    lengths = [len(tokens), len(tokens) // 2, len(tokens) - 3]
-    ctx.decode(Batch.join([Batch.from_tokens(tokens[:n], seq_id=i, logits="all") for i, n in enumerate(lengths)]))
-    rows = np.concatenate([np.arange(n) for n in lengths])
-    assert nmse(ctx.get_logits(), want[rows]) <= bound_of(case)
+    got, want = joined(name, n_ubatch=16)
+    assert nmse(got, want) <= bound_of(load_case(name)[0])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_fork_goes_on_while_the_original_is_spoilt(name: str) -> None:
-    case, want = load_case(name)
-    tokens = tokens_of(case)
-    half = len(tokens) // 2
-    ctx = context(name)
-    ctx.decode(Batch.from_tokens(tokens[:half]))
-    ctx.get_kv_self().seq_cp(0, 1, -1, -1)
-    ctx.decode(Batch.from_tokens(tokens[:5], half))
-    ctx.get_kv_self().seq_rm(0, -1, -1)
-    ctx.decode(Batch.from_tokens(tokens[half:], half, 1, "all"))
-    assert nmse(ctx.get_logits(), want[half:]) <= bound_of(case)
+    got, want = forked(name)
+    assert nmse(got, want) <= bound_of(load_case(name)[0])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_saved_sequence_goes_on_in_another_context(name: str) -> None:
-    case, want = load_case(name)
-    tokens = tokens_of(case)
-    half = len(tokens) // 2
-    first = context(name)
-    first.decode(Batch.from_tokens(tokens[:half]))
-    second = context(name, n_ctx=512)
-    second.state_seq_set_data(2, first.state_seq_get_data(0))
-    second.decode(Batch.from_tokens(tokens[half:], half, 2, "all"))
-    assert nmse(second.get_logits(), want[half:]) <= bound_of(case)
+    got, want = restored(name)
+    assert nmse(got, want) <= bound_of(load_case(name)[0])
 
 
 @pytest.mark.parametrize("name", CASES)
