@@ -38,7 +38,8 @@ def main(arguments: list[str]) -> int:
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "PYTHONMALLOC": "malloc",
     }
-    pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *(arguments or DEFAULT_TESTS)]
+    # The sanitizers write to the real stderr, which pytest would otherwise keep to itself.
+    pytest = [sys.executable, "-m", "pytest", "--capture=sys", "-p", "no:cacheprovider", *(arguments or DEFAULT_TESTS)]
     return subprocess.run(pytest, cwd=COPY, env=environment).returncode
 
 

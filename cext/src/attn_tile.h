@@ -191,7 +191,8 @@ inline void softmax_panel(const Work& w, const TileRows& rows, int64_t v, int64_
   float* scores = w.scratch + w.at.scores + v * ATTN_CHUNK * VF_W;
   const VF lowest = vf_set1(kLowest);
   VF top = lowest;
-  bool is_whole = first < last && cells->n_cells == cells->n_slots - first && p->softcap == 0.0f && p->max_alibi_bias <= 0.0f;
+  bool is_whole = first < last && cells->n_cells == cells->n_slots - first && p->softcap == 0.0f &&
+                  p->max_alibi_bias <= 0.0f;
   for (int64_t r = r0; is_whole && r < r0 + VF_W && r < w.n_rows; ++r)
     is_whole = rows.lo[r] <= cells->pos[first] && cells->pos[last - 1] <= rows.hi[r];
   if (is_whole) {
