@@ -95,7 +95,9 @@ class BuildCore(build_ext):
         isa = isa_of(source)
         flags = BASE_FLAGS + WARNINGS + (ISA_FLAGS.get(isa, []) if isa else [])
         if DEBUG and isa and not MSVC:
-            flags.append("-fno-sanitize=undefined")  # a quarter of an hour a file: every unrolled access would be checked
+            flags.append(
+                "-fno-sanitize=undefined"
+            )  # a quarter of an hour a file: every unrolled access would be checked
         stamp = target.with_suffix(".flags")
         depends = target.with_suffix(".d")
         if self._is_fresh(target, stamp, depends, flags):
