@@ -17,6 +17,7 @@ from app.bridge.catalogue_client import CatalogueClient
 from app.bridge.client import EngineClient, local_engine
 from app.bridge.places import default_model
 from app.bridge.port import ChatEngine
+from app.garbage import GarbageCollector
 from app.launch import HEADLESS_PLATFORMS
 from app.models import ChatController
 from app.quit_signals import QuitSignals
@@ -60,6 +61,7 @@ class Application(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
+        self._garbage = GarbageCollector(self)
         self.settings = Settings(folder / "settings.ini", self)
         self._storage = StorageClient(folder, self)
         self._engine = EngineClient(folder / FOLDER_NAME, make_engine, self)
@@ -91,7 +93,9 @@ class Application(QObject):
         # Storage last: what the engine still tells waits in its queue by then.
         is_over = self._engine.shutdown(ENGINE_QUIT_MS)
         is_over &= self._catalogue.shutdown(CATALOGUE_QUIT_MS)
-        return self._storage.shutdown(STORAGE_QUIT_MS) and is_over
+        is_over &= self._storage.shutdown(STORAGE_QUIT_MS)
+        self._garbage.close()
+        return is_over
 
     def show_window(self) -> None:
         """Bring the window to the front."""

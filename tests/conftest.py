@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from app.garbage import collect_due
 
 # Before Qt or platformdirs is loaded by any test module.
 _HOME = tempfile.mkdtemp(prefix="causerie-tests-")
@@ -29,6 +32,16 @@ for _name in ("DISPLAY", "WAYLAND_DISPLAY"):
 QT_THREADS = ("engine", "storage", "catalogue")
 """Names of the program's own QThreads; the system shows them as the names of the threads."""
 GRACE_S = 2.0
+
+
+def pytest_configure() -> None:
+    """Leave garbage to `pytest_runtest_logfinish`: a thread of one test must not tear down widgets of another."""
+    gc.disable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Collect on the main thread, between tests."""
+    collect_due()
 
 
 def pytest_unconfigure() -> None:

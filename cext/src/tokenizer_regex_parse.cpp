@@ -181,7 +181,11 @@ class RegexParser {
   void add_char(CharClass& set, uint32_t c) {
     set.ranges.insert(set.ranges.end(), {c, c});
     const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (ignore_case_ && is_letter) set.ranges.insert(set.ranges.end(), {c ^ 32, c ^ 32});
+    if (!ignore_case_ || !is_letter) return;
+    set.ranges.insert(set.ranges.end(), {c ^ 32, c ^ 32});
+    // Letters beyond ASCII that fold to one of it. Source: Unicode 15.1 CaseFolding.txt, status C.
+    if ((c | 32) == 's') set.ranges.insert(set.ranges.end(), {0x17F, 0x17F});   // LATIN SMALL LETTER LONG S
+    if ((c | 32) == 'k') set.ranges.insert(set.ranges.end(), {0x212A, 0x212A});  // KELVIN SIGN
   }
 
   bool parse_count(RegexNode& node) {
