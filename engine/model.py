@@ -70,9 +70,12 @@ class Model:
 
     def _load(self, progress: Progress | None) -> None:
         arch = create_arch(self.gguf)
-        tensors = check_tensors(self.gguf, arch.tensors())
+        specs = list(arch.tensors())
+        tensors = check_tensors(self.gguf, specs)
         self.weight_infos = MappingProxyType({n: WeightInfo(t.shape, t.type) for n, t in tensors.items()})
-        mapped = frozenset({"token_embd.weight"} if "output.weight" in tensors else ())
+        mapped = frozenset(spec.name for spec in specs if spec.mapped)
+        if "output.weight" in tensors:
+            mapped |= {"token_embd.weight"}
         self._weights = WeightStore(self.gguf, tensors, ThreadPool(self.n_threads), mapped, progress)
         self._arch = arch
 

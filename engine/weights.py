@@ -133,10 +133,10 @@ class WeightStore:
         return found
 
     def _row(self, name: str) -> F32Array:
-        """A row of a packed matrix by the name `matrix[row]`, kept. Raises: TensorMissingError."""
+        """A row of a matrix by the name `matrix[row]`, kept. Raises: TensorMissingError."""
         base, _, number = name.removesuffix("]").rpartition("[")
         matrix = self._weights.get(base)
-        if not isinstance(matrix, PackedWeight) or not number.isdigit():
+        if not isinstance(matrix, (PackedWeight, MappedWeight)) or not number.isdigit():
             raise TensorMissingError(name)
         row = self._weights[name] = matrix.row(int(number))
         return row

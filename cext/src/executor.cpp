@@ -131,7 +131,7 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
     case ROW_SOFTMAX: k.softmax(u.row(op.x, r), op.n, nullptr, 0, 1.0f, 1, op.n, out, op.n); break;
     case ROW_TOP_K: top_k(u.row(op.x, r), op.n, op.arg, op.n_sub, op.n_rot, reinterpret_cast<int32_t*>(out)); break;
     case ROW_PICK: {
-      const float* x = u.row(op.x, r);
+      const float* x = op.w ? op.w : u.row(op.x, r);
       const int32_t* ids = reinterpret_cast<const int32_t*>(u.row(op.y, r));
       for (int64_t j = 0; j < op.n; ++j) out[j] = x[ids[j]];
       break;

@@ -57,7 +57,7 @@ enum RowOpKind : int32_t {
   ROW_ROPE_TABLE = 17, // out = table of pos[r]
   ROW_SOFTMAX = 18,
   ROW_TOP_K = 19,      // out i32[arg] = places of the largest of x, largest first; n_sub groups of which n_rot may be chosen from
-  ROW_PICK = 20,       // out[j] = x[ids[j]], j < n, ids = y
+  ROW_PICK = 20,       // out[j] = x[ids[j]], j < n, ids = y; x = w where there is one
   ROW_DIV_SUM = 21,    // out = x / max(sum(x), f)
   ROW_CLAMP = 23,      // out = x limited to [-f, f]
   ROW_MUL_SCALAR = 24, // out = x * y[0]

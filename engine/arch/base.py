@@ -31,12 +31,14 @@ class TensorSpec:
         shape: slowest axis first.
         required: False where a file may lack it.
         flat: its values are used as one vector, however many axes they have in the file.
+        mapped: only rows of it are looked up, so that it stays in the file.
     """
 
     name: str
     shape: tuple[int, ...]
     required: bool = True
     flat: bool = False
+    mapped: bool = False
 
     @property
     def used_shape(self) -> tuple[int, ...]:

@@ -113,9 +113,9 @@ class DenseDecoder(Arch):
                 yield TensorSpec(f"{blk}.attn_{part}.bias", (n_out,), required=self.has_qkv_bias)
         if self.qk_norm:
             for part, n_out in (("q", n_q), ("k", n_k)):
-                width = n_out if self.qk_norm == "whole" else hp.n_embd_head_k
+                width = n_out if self.qk_norm == "whole" else self.n_embd_head(il)[0]
                 yield TensorSpec(f"{blk}.attn_{part}_norm.weight", (width,))
-        yield TensorSpec(f"{blk}.attn_output.weight", (hp.n_embd, hp.n_head[il] * hp.n_embd_head_v))
+        yield TensorSpec(f"{blk}.attn_output.weight", (hp.n_embd, hp.n_head[il] * self.n_embd_head(il)[1]))
         yield TensorSpec(f"{blk}.attn_output.bias", (hp.n_embd,), required=False)
 
     def ffn_tensors(self, il: int) -> Iterator[TensorSpec]:
@@ -136,11 +136,14 @@ class DenseDecoder(Arch):
             yield TensorSpec(f"{blk}.ffn_{part}{suffix}.weight", (n_out, n_in))
             yield TensorSpec(f"{blk}.ffn_{part}{suffix}.bias", (n_out,), required=False)
 
+    def n_embd_head(self, il: int) -> tuple[int, int]:
+        """Dims of a layer's key and value heads."""
+        return self.hparams.n_embd_head_k, self.hparams.n_embd_head_v
+
     def qkv_widths(self, il: int) -> tuple[int, int, int]:
         """Rows of a layer's q, k and v matrices."""
-        hp = self.hparams
-        n_kv = hp.n_head_kv[il]
-        return hp.n_head[il] * hp.n_embd_head_k, n_kv * hp.n_embd_head_k, n_kv * hp.n_embd_head_v
+        hp, (d_k, d_v) = self.hparams, self.n_embd_head(il)
+        return hp.n_head[il] * d_k, hp.n_head_kv[il] * d_k, hp.n_head_kv[il] * d_v
 
     # -- graph ---------------------------------------------------------------------------------------------------
 
@@ -213,9 +216,10 @@ class DenseDecoder(Arch):
             q, k, v = (self.limit_qkv(self.build_mm(g, f"{blk}.attn_{part}", cur)) for part in "qkv")
         if self.qk_norm == "whole":
             q, k = (self.build_norm(g, x, f"{blk}.attn_{n}_norm", il) for n, x in (("q", q), ("k", k)))
-        q = ops.reshape(q, hp.n_head[il], hp.n_embd_head_k)
-        k = ops.reshape(k, hp.n_head_kv[il], hp.n_embd_head_k)
-        v = ops.reshape(v, hp.n_head_kv[il], hp.n_embd_head_v)
+        d_k, d_v = self.n_embd_head(il)
+        q = ops.reshape(q, hp.n_head[il], d_k)
+        k = ops.reshape(k, hp.n_head_kv[il], d_k)
+        v = ops.reshape(v, hp.n_head_kv[il], d_v)
         if self.qk_norm == "head":
             q, k = (self.build_norm(g, x, f"{blk}.attn_{n}_norm", il) for n, x in (("q", q), ("k", k)))
         return q, k, v
@@ -300,10 +304,10 @@ class DenseDecoder(Arch):
 
     def attn_spec(self, il: int) -> AttnSpec:
         """A layer's attention."""
-        hp = self.hparams
+        hp, (d_k, d_v) = self.hparams, self.n_embd_head(il)
         swa_kind, n_swa = self.swa(il)
         return AttnSpec(
-            cache=0, il=il, n_head=hp.n_head[il], n_head_kv=hp.n_head_kv[il], d_k=hp.n_embd_head_k, d_v=hp.n_embd_head_v,
+            cache=0, il=il, n_head=hp.n_head[il], n_head_kv=hp.n_head_kv[il], d_k=d_k, d_v=d_v,
             scale=self.attn_scale(), rope=self.rope(il), swa_kind=swa_kind, n_swa=n_swa,
         )  # fmt: skip
 
@@ -313,9 +317,8 @@ class DenseDecoder(Arch):
 
     def layer_memory(self, il: int, n_ctx: int) -> LayerMemory:
         """Keys and values of one layer."""
-        hp = self.hparams
         return LayerMemory(
-            il, hp.n_head_kv[il], hp.n_embd_head_k, hp.n_embd_head_v, self.key_rope(il), self.rope_factors(il, n_ctx),
+            il, self.hparams.n_head_kv[il], *self.n_embd_head(il), self.key_rope(il), self.rope_factors(il, n_ctx),
             *self.swa(il),
         )  # fmt: skip
 

@@ -29,6 +29,7 @@ ARCHITECTURES = {
     "gemma-embedding": "engine.arch.gemma3:GemmaEmbedding",
     "gemma2": "engine.arch.gemma:Gemma2",
     "gemma3": "engine.arch.gemma3:Gemma3",
+    "gemma4": "engine.arch.gemma4:Gemma4",
     "glm4": "engine.arch.glm4:Glm4",
     "glm4moe": "engine.arch.glm4:Glm4MoE",
     "gpt-oss": "engine.arch.gpt_oss:GptOss",

@@ -70,6 +70,7 @@ class GraphBuilder:
         self._lora = dict(topology.lora)
         self._cvec = dict(topology.cvec)
         self._made: dict[str, Tensor] = {}
+        self._stores: dict[int, Tensor] = {}
         self._nodes: list[Tensor] = []
 
     def get_type(self) -> GraphType:
@@ -112,6 +113,12 @@ class GraphBuilder:
             return self._input("out_ids", (Symbol.N_OUTPUTS,))
         raise UnsupportedCallError(f"build_inp({kind!r})", self._kind)
 
+    def build_inp_rows(self, name: str) -> Tensor:
+        """The tokens' rows of a matrix, or its row 0 where there are none."""
+        if self._topology.embd_input:
+            return self.weight_row(name, 0)
+        return ops.get_rows(self.weight(name), self._input("tokens", (Symbol.N_TOKENS,)))
+
     def _input(self, name: str, shape: tuple[int | Symbol, ...]) -> Tensor:
         if name not in self._made:
             self._made[name] = Tensor(Op.INPUT, shape, name=name)
@@ -141,10 +148,20 @@ class GraphBuilder:
         self, q: Tensor, k: Tensor, v: Tensor, spec: AttnSpec, rope: RopeSpec, sinks: Tensor | None
     ) -> Tensor:
         """Store k and v in the layer's cache and attend with q."""
-        spec = replace(spec, cache=self._cache_of(spec.il), causal=spec.causal and self._topology.causal, rope=rope)
+        spec = self._attn_spec(spec, rope)
         store = Tensor(Op.STORE_KV, k.shape, (k, v), {"attn": spec}, f"store_kv-{spec.il}")
+        self._stores[spec.il] = store
         shape = (q.shape[0], spec.n_head * spec.d_v)
         return Tensor(Op.ATTN, shape, (q, store) if sinks is None else (q, store, sinks), {"attn": spec})
+
+    def build_attn_shared(self, q: Tensor, spec: AttnSpec, rope: RopeSpec) -> Tensor:
+        """Attend with q to the cells of an earlier layer."""
+        shape = (q.shape[0], spec.n_head * spec.d_v)
+        return Tensor(Op.ATTN, shape, (q, self._stores[spec.il]), {"attn": self._attn_spec(spec, rope)})
+
+    def _attn_spec(self, spec: AttnSpec, rope: RopeSpec) -> AttnSpec:
+        """The specification with what the memory and the topology know."""
+        return replace(spec, cache=self._cache_of(spec.il), causal=spec.causal and self._topology.causal, rope=rope)
 
     def build_cvec(self, cur: Tensor, il: int) -> Tensor:
         """Add the control vectors of a layer."""

@@ -44,6 +44,12 @@ class GraphI(Protocol):
         Raises: UnsupportedCallError: for a kind that this context cannot serve.
         """
 
+    def build_inp_rows(self, name: str) -> Tensor:
+        """The batch's tokens looked up in another embedding matrix: f32[n_tokens, n].
+
+        Embeddings as input have no tokens: then row 0 (padding) as a weight vector [n].
+        """
+
     def build_cb(self, cur: Tensor, name: str, il: int = -1) -> Tensor:
         """Name a node ("attn_norm", 3 -> "attn_norm-3") for traces, snapshots and error messages; returns it."""
 
@@ -60,6 +66,9 @@ class GraphI(Protocol):
 
         The memory fills in what only it knows (which cache, which window).
         """
+
+    def build_attn_shared(self, q: Tensor, spec: AttnSpec, rope: RopeSpec) -> Tensor:
+        """Attend with q to what layer spec.il, which was built before, has stored."""
 
     def build_cvec(self, cur: Tensor, il: int) -> Tensor:
         """The output of layer il plus the active control vectors."""

@@ -45,10 +45,10 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 
 
 def mul(x: Tensor, y: Tensor) -> Tensor:
-    """x * y value by value; y has x's shape, or is a weight vector, or has one value a row."""
+    """x * y value by value; y has x's shape, or is a weight vector or a single weight, or has one value a row."""
     if y.op is not Op.WEIGHT and y.n_row != 1:
         _same(x, y, "mul")
-    elif y.op is Op.WEIGHT and y.shape != (x.n_row,):
+    elif y.op is Op.WEIGHT and y.shape not in ((x.n_row,), (1,)):
         raise ValueError(f"mul: {y.name} has shape {y.shape}, rows have {x.n_row}")
     return Tensor(Op.MUL, x.shape, (x, y))
 
@@ -179,7 +179,7 @@ def top_k(x: Tensor, n_used: int, n_group: int = 1, n_group_used: int = 1) -> Te
 
 
 def pick(x: Tensor, ids: Tensor) -> Tensor:
-    """The values of each row at the places ids i32[rows, n] -> f32[rows, n]."""
+    """The values of each row, or of a weight vector, at the places ids i32[rows, n] -> f32[rows, n]."""
     return Tensor(Op.PICK, ids.shape, (x, ids))
 
 
@@ -196,12 +196,16 @@ def moe(
 
     Args:
         x: f32[rows, n_embd]; ids: i32[rows, n_used]; weights: f32[rows, n_used].
-        gate, up: [n_expert, n_ff, n_embd]; gate None: activation(up) without a gate.
+        gate, up: [n_expert, n_ff, n_embd]; gate None: activation(up) without a gate, or where `up` has 2 * n_ff rows,
+            the gate's are its first half.
         down: [n_expert, n_embd, n_ff].
         biases: of gate (where there is one), up and down, f32[n_expert, ...] each, or none.
     """
-    n_expert, n_ff, n_embd = up.shape
-    if x.n_row != n_embd or down.shape != (n_expert, n_embd, n_ff) or (gate is not None and gate.shape != up.shape):
+    n_expert, n_up, n_embd = up.shape
+    n_ff = down.shape[-1]
+    assert isinstance(n_ff, int)
+    fits = n_up == n_ff and gate.shape == up.shape if gate is not None else n_up in (n_ff, 2 * n_ff)
+    if x.n_row != n_embd or down.shape != (n_expert, n_embd, n_ff) or not fits:
         raise ValueError(f"moe: {up.name} {up.shape} and {down.name} {down.shape} do not fit rows of {x.n_row}")
     if len(biases) not in (0, 2 + (gate is not None)):
         raise ValueError(f"moe: {len(biases)} biases")

@@ -23,8 +23,8 @@ from tests.engine.oracle_cases import (
 )
 
 CASES = [
-    "gemma3", "gemma3-q4_k_m", "llama", "llama-bf16", "llama-bias_tied", "llama-f16", "llama-q4_0", "llama-q4_k_m",
-    "llama-rope_linear", "llama-rope_llama3", "llama-rope_yarn", "mixtral", "qwen2",
+    "gemma3", "gemma3-q4_k_m", "gemma4", "gemma4-moe", "llama", "llama-bf16", "llama-bias_tied", "llama-f16",
+    "llama-q4_0", "llama-q4_k_m", "llama-rope_linear", "llama-rope_llama3", "llama-rope_yarn", "mixtral", "qwen2",
 ]  # fmt: skip
 Batch = engine.Batch
 

@@ -163,6 +163,11 @@ class Lowering(RecurrentLowering):
             use_ids = self._use(self.at[id(src[1])])
             self._emit_get_rows(stage, node, use_ids)
             return
+        if node.op is Op.PICK and src[0].op is Op.WEIGHT:
+            values, ids = self._vector(src[0]), self._use(self.at[id(src[1])])
+            out = self._use(self._out(node))
+            self._row_op(stage, ROW_OPS[node.op], node.n_row, out, None, ids, w=values, n_w=len(values))
+            return
         x = self._use(self.at[id(src[0])])
         if node.op not in (Op.GATHER, Op.TOP_K, Op.PICK) and self._is_last_use(src[0]):
             self.at[id(node)] = self.at[id(src[0])]
@@ -187,6 +192,9 @@ class Lowering(RecurrentLowering):
 
     def _emit_elementwise(self, stage: Stage, node: Tensor, x: Callable[[], Place], out: Callable[[], Place]) -> None:
         kind, n = ROW_OPS[node.op], node.n_row
+        if node.op is Op.MUL and node.src[1].op is Op.WEIGHT and node.src[1].n_values == 1:
+            self._row_op(stage, ROW_OPS[Op.SCALE], n, out, x, f=float(self._vector(node.src[1])[0]))
+            return
         if node.op in (Op.ADD, Op.MUL) and node.src[1].op is Op.WEIGHT:
             self._row_op(stage, kind + 1, n, out, x, w=self._vector(node.src[1]), n_w=n)
             return

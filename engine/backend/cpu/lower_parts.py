@@ -72,15 +72,24 @@ class PartLowering(StageWriter, ABC):
         stage = self._new_stage("rows", rows, name, n_used)
         gathered = self._scratch(n_used * self.n_tokens_max * x.n_row, x.n_row)
         self._row_op(stage, GATHER, x.n_row, self._use(gathered), self._use(self.at[id(x)]), self._use(token_of))
-        hidden = self._expert_products(
-            rows, name, gathered, experts[:-1], biases[:-1], offsets, n_used, UNARY_KINDS[node.text("activation")]
-        )
+        activation = UNARY_KINDS[node.text("activation")]
+        if experts[0].n_rows == 2 * experts[-1].n_cols:
+            hidden = self._expert_products(rows, name, gathered, experts[:-1], biases[:-1], offsets, n_used, -1)
+            self._halves_glu(rows, name, hidden, experts[-1].n_cols, n_used, activation)
+        else:
+            hidden = self._expert_products(rows, name, gathered, experts[:-1], biases[:-1], offsets, n_used, activation)
         results = self._expert_products(rows, name, hidden, experts[-1:], biases[-1:], offsets, n_used, -1)
 
         stage = self._new_stage("rows", rows, name)
         out = self._use(self._out(node))
         uses_in = [self._use(p) for p in (results, self.at[id(weights)], sorted_of)]
         self._row_op(stage, COMBINE, node.n_row, out, *uses_in, n_sub=n_used)
+
+    def _halves_glu(self, rows: Symbol, name: str, x: At, n: int, n_used: int, activation: int) -> None:
+        """act(first n values) * (next n values) of each sorted pair's row, in place of the first."""
+        stage = self._rows_stage_named(rows, name, n_used)
+        gate, up = self._use(x), self._use(At(x.buffer, x.slot, x.column + n, x.ld))
+        self._row_op(stage, ROW_OPS[Op.GLU], n, gate, gate, up, arg=activation)
 
     def _expert_products(
         self, rows: Symbol, name: str, x: At, experts: list[PackedWeight], biases: tuple[Tensor, ...], offsets: At,

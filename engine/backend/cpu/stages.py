@@ -14,6 +14,7 @@ import numpy as np
 from cext.executor import Program
 from cext.weights import PackedWeight, activation_bytes
 from engine.errors import UnsupportedQuantError
+from engine.gguf import dequantize
 from engine.graph.tensor import Op, Symbol, Tensor
 from engine.types import F32Array, QuantType, U8Array
 
@@ -45,6 +46,11 @@ class MappedWeight:
     n_rows: int
     n_cols: int
     data: U8Array
+
+    def row(self, row: int) -> F32Array:
+        """One row, de-quantised: f32[n_cols]."""
+        n_bytes = len(self.data) // self.n_rows
+        return dequantize(self.type, self.data[row * n_bytes : (row + 1) * n_bytes], (self.n_cols,))
 
 
 Weight = PackedWeight | MappedWeight | F32Array
