@@ -21,6 +21,7 @@ class Program:
     names: list[str]
     arena_bytes: int
     slot_bytes: int
+    rope_axes: int
     def add_rope(
         self,
         kind: int,
@@ -33,6 +34,7 @@ class Program:
         beta_slow: float,
         n_ctx_orig: int,
         factors: _F32 | None,
+        sections: tuple[int, ...] = (),
     ) -> int: ...
     def add_attn(
         self,

@@ -66,16 +66,26 @@ cdef class Program:
     cdef readonly list names
     cdef readonly int64_t arena_bytes
     cdef readonly int64_t slot_bytes  # of recurrent state that it reads and writes
+    cdef readonly int rope_axes  # positions of a token: 4 or 1; 0 where nothing is rotated
 
     def __cinit__(self):
         self._keep = []
         self.names = []
 
     def add_rope(self, int kind, int n_rot, float freq_base, float freq_scale, float ext_factor, float attn_factor,
-                 float beta_fast, float beta_slow, int n_ctx_orig, factors):
-        """Rope parameters; factors f32[n_rot / 2] or None. Returns their index."""
+                 float beta_fast, float beta_slow, int n_ctx_orig, factors, tuple sections=()):
+        """Rope parameters; factors f32[n_rot / 2] or None; sections as in RopeParams. Returns their index.
+
+        All ropes of a program have sections, or none has: their tokens have four positions, or one.
+        """
+        cdef int n_axes = 4 if sections else 1
+        if self.rope_axes not in (0, n_axes) or (sections and 2 * sum(sections) != n_rot) or len(sections) > 4:
+            raise ValueError(f"sections {sections} of {n_rot} dimensions")
+        self.rope_axes = n_axes
         cdef RopeParams p
         _fill_rope(&p, kind, n_rot, freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, n_ctx_orig)
+        for i, n in enumerate(sections):
+            p.sections[i] = n
         p.freq_factors = pointer(factors, n_rot // 2, self._keep)
         self.c.ropes.push_back(p)
         return self.c.ropes.size() - 1
@@ -270,6 +280,7 @@ cdef void _fill_rope(RopeParams* p, int kind, int n_rot, float freq_base, float 
     p.kind, p.n_rot, p.freq_base, p.freq_scale = kind, n_rot, freq_base, freq_scale
     p.ext_factor, p.attn_factor, p.beta_fast, p.beta_slow = ext_factor, attn_factor, beta_fast, beta_slow
     p.n_ctx_orig = n_ctx_orig
+    p.sections[:] = [0, 0, 0, 0]
     p.freq_factors = NULL
 
 
@@ -294,6 +305,7 @@ cdef class Binding:
     cdef object poll
     cdef object poll_error
     cdef readonly int64_t failed_stage
+    cdef int rope_axes
 
     def __cinit__(self):
         self.n_views = 0
@@ -321,7 +333,8 @@ cdef class Binding:
 
         Args:
             tokens: IN i32[n_tokens] or None; embd: IN f32[n_tokens, n_embd] or None.
-            pos: IN i32[n_tokens]; rope_pos: IN i32[n_tokens], positions to rotate by; out_ids: IN i32[n_outputs].
+            pos: IN i32[n_tokens]; out_ids: IN i32[n_outputs].
+            rope_pos: IN i32[n_tokens], or i32[n_tokens, 4] for ropes with sections: positions to rotate by.
             logits: OUT f32[rows, n_vocab] or None, written from row logits_row; embd_out alike.
         """
         self.release()
@@ -336,7 +349,8 @@ cdef class Binding:
         if embd is not None:
             self.c.slots[1] = self._view(embd, 4 * n_tokens * n_embd, False, "embd")
         self.c.slots[2] = self._view(pos, 4 * n_tokens, False, "pos")
-        self.c.slots[6] = self._view(rope_pos, 4 * n_tokens, False, "rope_pos")
+        self.rope_axes = 1 if rope_pos.ndim == 1 else rope_pos.shape[1]
+        self.c.slots[6] = self._view(rope_pos, 4 * n_tokens * self.rope_axes, False, "rope_pos")
         if n_outputs:
             self.c.slots[3] = self._view(out_ids, 4 * n_outputs, False, "out_ids")
             if logits is not None:
@@ -389,6 +403,8 @@ cdef class Binding:
             raise ValueError("more tokens or threads than the program was made for")
         if arena.nbytes < program.arena_bytes or work.nbytes < work_bytes(program, n_threads):
             raise ValueError("arena or work memory is too small")
+        if program.rope_axes not in (0, self.rope_axes):
+            raise ValueError(f"{self.rope_axes} positions a token where {program.rope_axes} are needed")
         if program.slot_bytes and not self.c.n_states:
             raise ValueError("a program with recurrences needs states")
         cdef const int32_t[::1] flag = abort_flag

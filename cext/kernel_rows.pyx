@@ -65,6 +65,10 @@ cdef RopeParams _rope_params(dict params, const float[::1] freq_factors) except 
     p.beta_fast = params.get("beta_fast", 32.0)
     p.beta_slow = params.get("beta_slow", 1.0)
     p.n_ctx_orig = params.get("n_ctx_orig", 4096)
+    sections = params.get("sections", (0, 0, 0, 0))
+    if len(sections) != 4 or 2 * sum(sections) not in (0, p.n_rot):
+        raise ValueError(f"sections {sections} of {p.n_rot} dimensions")
+    p.sections = sections
     p.freq_factors = _optional(freq_factors, p.n_rot // 2, "freq_factors")
     return p
 
@@ -106,12 +110,16 @@ def l2_norm(int isa, const float[:, ::1] x not None, float eps):
 
 
 def rope_tables(dict params, const int32_t[::1] pos not None, const float[::1] freq_factors=None):
-    """f32[n, n_rot]: cosines and sines of each position. `params` holds RopeParams' fields by name."""
+    """f32[n, n_rot]: cosines and sines of each position; `params` holds RopeParams' fields by name.
+
+    pos: i32[n], or i32[4 * n] with sections.
+    """
     cdef RopeParams p = _rope_params(params, freq_factors)
-    out = np.zeros((pos.shape[0], p.n_rot), np.float32)
+    cdef int64_t n = pos.shape[0] // (4 if any(params.get("sections", ())) else 1)
+    out = np.zeros((n, p.n_rot), np.float32)
     cdef float[:, ::1] y = out
-    if pos.shape[0]:
-        rope_tables_c(&p, &pos[0], pos.shape[0], &y[0, 0])
+    if n:
+        rope_tables_c(&p, &pos[0], n, &y[0, 0])
     return out
 
 

@@ -13,6 +13,7 @@ cdef extern from "rope.h" namespace "cext" nogil:
         float beta_fast
         float beta_slow
         int32_t n_ctx_orig
+        int32_t sections[4]
         const float* freq_factors
     void rope_tables_c "cext::rope_tables"(const RopeParams* p, const int32_t* pos, int64_t n, float* tables)
     void rope_delta_table_c "cext::rope_delta_table"(const RopeParams* p, int32_t delta, float* table)

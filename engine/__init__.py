@@ -9,6 +9,7 @@ from engine.batch import Batch
 from engine.context.core import Context, DecodeStatus
 from engine.context.kinds import ContextBase, ContextEnc, ContextKVSelf, create_context
 from engine.context.params import ContextParams
+from engine.context.vision import ContextVision, load_vision
 from engine.gguf import read_tensor
 from engine.memory.kv_self import (
     kv_self_can_shift,
@@ -35,6 +36,7 @@ __all__ = [
     "ContextEnc",
     "ContextKVSelf",
     "ContextParams",
+    "ContextVision",
     "ControlVector",
     "DecodeStatus",
     "LoraAdapter",
@@ -57,5 +59,6 @@ __all__ = [
     "load_control_vector",
     "load_lora",
     "load_model",
+    "load_vision",
     "read_tensor",
 ]

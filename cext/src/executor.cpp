@@ -173,7 +173,7 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
       }
       break;
     }
-    case ROW_ROPE_TABLE: rope_tables(&u.program->ropes[op.arg], u.ints(op.x) + r, 1, out); break;
+    case ROW_ROPE_TABLE: rope_tables(&u.program->ropes[op.arg], u.ints(op.x) + r * op.x.ld, 1, out); break;
   }
 }
 

@@ -22,7 +22,7 @@ enum InputSlot : int32_t {
   INPUT_OUT_IDS = 3,  // i32[n_outputs]
   OUTPUT_LOGITS = 4,  // f32[n_outputs, n_vocab]
   OUTPUT_EMBD = 5,    // f32[n_outputs, n_embd]
-  INPUT_ROPE_POS = 6, // i32[n_tokens], positions to rotate by: the memory may have moved the frame they count from
+  INPUT_ROPE_POS = 6, // i32[n_tokens], or i32[n_tokens, 4] where heads turn by several axes: positions to rotate by: the memory may have moved the frame they count from
   N_SLOTS = 7,
 };
 

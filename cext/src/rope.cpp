@@ -2,6 +2,7 @@
 #include "rope.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace cext {
 namespace {
@@ -15,8 +16,18 @@ float corr_dim(const RopeParams* p, float n_turns) {
   return (float)(p->n_rot * std::log(turns) / (2.0 * std::log((double)p->freq_base)));
 }
 
+// Angle per position of each pair of an image's heads, n pairs a section. Source: arXiv:2409.12191 2.1 (2-D RoPE).
+void vision_frequencies(const RopeParams* p, double* freq) {
+  for (int s = 0, i = 0; s < 4; ++s) {
+    const double step = std::pow((double)p->freq_base, -1.0 / p->sections[s]);
+    double power = 1.0;
+    for (int j = 0; j < p->sections[s]; ++j, power *= step) freq[i++] = power;
+  }
+}
+
 // Angle per position of each pair of dimensions, scaling, YaRN and factors applied: f64[n_rot / 2].
 void frequencies(const RopeParams* p, double* freq) {
+  if (p->kind == ROPE_VISION) return vision_frequencies(p, freq);
   const double step = std::pow((double)p->freq_base, -2.0 / p->n_rot);
   float low = 0.0f, high = 0.0f;
   if (p->ext_factor != 0.0f) {
@@ -55,10 +66,18 @@ void turn(double theta, double* c, double* s) {
   *s = quarter >= 2 ? -y : y;
 }
 
-void fill_table(const double* freq, int n_pairs, int32_t pos, double magnitude, float* table) {
+// The axis whose position turns each pair.
+void axes(const RopeParams* p, uint8_t* axis) {
+  std::memset(axis, 0, p->n_rot / 2);
+  for (int s = 0, i = 0; s < 4; ++s)
+    for (int j = 0; j < p->sections[s] && i < p->n_rot / 2; ++j) axis[i++] = (uint8_t)s;
+}
+
+// pos[axis[i]] turns pair i; without axes pos[0] turns all.
+void fill_table(const double* freq, int n_pairs, const int32_t* pos, const uint8_t* axis, double magnitude, float* table) {
   for (int i = 0; i < n_pairs; ++i) {
     double c, s;
-    turn(pos * freq[i], &c, &s);
+    turn(pos[axis ? axis[i] : 0] * freq[i], &c, &s);
     table[i] = (float)(c * magnitude);
     table[n_pairs + i] = (float)(s * magnitude);
   }
@@ -72,14 +91,21 @@ void rope_tables(const RopeParams* p, const int32_t* pos, int64_t n, float* tabl
   frequencies(p, freq);
   double magnitude = p->attn_factor;
   if (p->ext_factor != 0.0f) magnitude *= 1.0 + 0.1 * std::log(1.0 / p->freq_scale);
-  for (int64_t i = 0; i < n; ++i) fill_table(freq, p->n_rot / 2, pos[i], magnitude, tables + i * p->n_rot);
+  const int n_pairs = p->n_rot / 2;
+  if (!rope_has_sections(p)) {
+    for (int64_t i = 0; i < n; ++i) fill_table(freq, n_pairs, pos + i, nullptr, magnitude, tables + i * p->n_rot);
+    return;
+  }
+  uint8_t axis[kMaxPairs];
+  axes(p, axis);
+  for (int64_t i = 0; i < n; ++i) fill_table(freq, n_pairs, pos + 4 * i, axis, magnitude, tables + i * p->n_rot);
 }
 
 void rope_delta_table(const RopeParams* p, int32_t delta, float* table) {
   if (p->kind == ROPE_NONE || p->n_rot <= 0 || p->n_rot > 2 * kMaxPairs) return;
   double freq[kMaxPairs];
   frequencies(p, freq);
-  fill_table(freq, p->n_rot / 2, delta, 1.0, table);
+  fill_table(freq, p->n_rot / 2, &delta, nullptr, 1.0, table);
 }
 
 }  // namespace cext

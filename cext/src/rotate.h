@@ -36,10 +36,10 @@ inline void rotate_norm(float* x, int64_t n_pairs, const float* c, const float* 
 }
 
 inline void rotate_head(float* x, int32_t kind, int64_t n_rot, const float* table) {
-  if (kind == ROPE_NEOX)
-    rotate_neox(x, n_rot / 2, table, table + n_rot / 2);
-  else
+  if (kind == ROPE_NORM)
     rotate_norm(x, n_rot / 2, table, table + n_rot / 2);
+  else
+    rotate_neox(x, n_rot / 2, table, table + n_rot / 2);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ class TensorSpec:
         required: False where a file may lack it.
         flat: its values are used as one vector, however many axes they have in the file.
         mapped: only rows of it are looked up, so that it stays in the file.
+        as_matrix: it multiplies as a matrix whose rows run over all axes but the first.
     """
 
     name: str
@@ -39,10 +40,13 @@ class TensorSpec:
     required: bool = True
     flat: bool = False
     mapped: bool = False
+    as_matrix: bool = False
 
     @property
     def used_shape(self) -> tuple[int, ...]:
         """The shape that the graph sees."""
+        if self.as_matrix:
+            return self.shape[0], math.prod(self.shape[1:])
         return (math.prod(self.shape),) if self.flat else self.shape
 
 

@@ -230,6 +230,13 @@ def reshape(x: Tensor, *row: int) -> Tensor:
     return made
 
 
+def merge_rows(x: Tensor, n: int) -> Tensor:
+    """Every n rows of x f32[n_tokens, ...], which lie behind each other, as one: f32[n_outputs, n * values of a row]."""
+    if x.shape[0] is not Symbol.N_TOKENS or n < 1:
+        raise ValueError(f"merge_rows: {n} of {x.shape}")
+    return Tensor(Op.MERGE_ROWS, (Symbol.N_OUTPUTS, n * x.n_row), (x,), {"n": n})
+
+
 def weight_rows(x: Tensor) -> Symbol:
     """The symbol of x's first axis."""
     first = x.shape[0]

@@ -53,5 +53,6 @@ def _attr_text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.9g}"
     if is_dataclass(value):
-        return "(" + ", ".join(f"{f.name}={_attr_text(getattr(value, f.name))}" for f in fields(value)) + ")"
+        said = [(f.name, getattr(value, f.name)) for f in fields(value)]
+        return "(" + ", ".join(f"{name}={_attr_text(part)}" for name, part in said if part != ()) + ")"
     return str(value)

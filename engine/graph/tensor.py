@@ -43,6 +43,7 @@ class Op(Enum):
     ROPE = "rope"  # x, pos, [factors]
     COLUMNS = "columns"  # x: some columns of every row, no copy
     RESHAPE = "reshape"  # x: the same values, no copy
+    MERGE_ROWS = "merge_rows"  # x: every n rows as one, no copy
     CLAMP = "clamp"
     SCALE_POS = "scale_pos"  # x: times a factor that grows with the position
     XIELU = "xielu"
@@ -81,7 +82,8 @@ class RopeSpec:
     """How positions rotate heads.
 
     Attributes:
-        kind: "none", "norm" (pairs 2i, 2i+1) or "neox" (pairs i, i + n_rot/2).
+        kind: "none", "norm" (pairs 2i, 2i+1), "neox" (pairs i, i + n_rot/2) or "vision" (as neox; frequencies begin anew
+            in each section).
         n_rot: leading dims of a head that are rotated; even.
         freq_base: dimensionless.
         freq_scale: positions are multiplied with it (1 / linear factor).
@@ -89,8 +91,9 @@ class RopeSpec:
         attn_factor: magnitude on cos and sin.
         beta_fast, beta_slow: YaRN's corners in rotations.
         n_ctx_orig: context the model was trained on before it was stretched.
+        sections: how many pairs turn by each of a token's positions (M-RoPE: time, row, column); () where it has one.
 
-    Source: arXiv:2104.09864, arXiv:2309.00071; semantics of ggml_rope_ext.
+    Source: arXiv:2104.09864, arXiv:2309.00071, arXiv:2409.12191 (sections); semantics of ggml_rope_ext.
     """
 
     kind: str
@@ -102,6 +105,7 @@ class RopeSpec:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     n_ctx_orig: int = 0
+    sections: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

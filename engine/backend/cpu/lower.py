@@ -23,6 +23,7 @@ from engine.backend.cpu.stages import (
     GET_PACKED,
     LAYER_NORM,
     MUL_SCALAR,
+    N_ROPE_AXES,
     RMS_NORM,
     ROPE,
     ROPE_KINDS,
@@ -43,7 +44,7 @@ from engine.graph.tensor import AttnSpec, Op, RopeSpec, Symbol, Tensor, in_order
 
 INPUT_SLOTS = {"tokens": 0, "embd": 1, "pos": 2, "out_ids": 3}
 LOGITS_SLOT, EMBD_SLOT, ROPE_POS_SLOT = 4, 5, 6
-VIEWS = (Op.COLUMNS, Op.RESHAPE)
+VIEWS = (Op.COLUMNS, Op.RESHAPE, Op.MERGE_ROWS)
 
 
 class Lowering(RecurrentLowering):
@@ -132,7 +133,9 @@ class Lowering(RecurrentLowering):
         elif node.op in VIEWS:
             base = self.at[id(node.src[0])]
             first = node.integer("first") if node.op is Op.COLUMNS else 0
-            self.at[id(node)] = At(base.buffer, base.slot, base.column + first, base.ld)
+            n = node.integer("n") if node.op is Op.MERGE_ROWS else 1
+            assert n == 1 or (base.column == 0 and base.ld == node.src[0].n_row), "rows to merge have gaps"
+            self.at[id(node)] = At(base.buffer, base.slot, base.column + first, n * base.ld)
         elif node.op is Op.MUL_MAT:
             self._emit_products(node)
         elif node.op is Op.ATTN:
@@ -244,7 +247,7 @@ class Lowering(RecurrentLowering):
             at = At(self._new(4 * self.n_tokens_max * spec.n_rot), 0, 0, spec.n_rot)
             self._start(at)
             self.tables[key] = (index, at)
-            pos = self._use(At(None, ROPE_POS_SLOT, 0, 1))
+            pos = self._use(At(None, ROPE_POS_SLOT, 0, N_ROPE_AXES if spec.sections else 1))
             self._row_op(stage, ROPE_TABLE, spec.n_rot, self._use(at), pos, arg=index)
         return self.tables[key][1], spec.n_rot, ROPE_KINDS[spec.kind]
 
@@ -252,7 +255,7 @@ class Lowering(RecurrentLowering):
         values = self._vector(factors) if factors is not None else None
         return self.program.add_rope(
             ROPE_KINDS[spec.kind], spec.n_rot, spec.freq_base, spec.freq_scale, spec.ext_factor, spec.attn_factor,
-            spec.beta_fast, spec.beta_slow, spec.n_ctx_orig, values,
+            spec.beta_fast, spec.beta_slow, spec.n_ctx_orig, values, spec.sections,
         )  # fmt: skip
 
     def _emit_products(self, node: Tensor) -> None:

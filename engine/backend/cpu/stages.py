@@ -18,7 +18,8 @@ from engine.gguf import dequantize
 from engine.graph.tensor import Op, Symbol, Tensor
 from engine.types import F32Array, QuantType, U8Array
 
-ROPE_KINDS = {"none": 0, "norm": 1, "neox": 2}
+ROPE_KINDS = {"none": 0, "norm": 1, "neox": 2, "vision": 3}
+N_ROPE_AXES = 4  # positions of a token in a program whose ropes have sections
 SWA_KINDS = {"none": 0, "standard": 1, "chunked": 2, "symmetric": 3}
 UNARY_KINDS = {
     "silu": 0, "gelu": 1, "gelu_erf": 2, "gelu_quick": 3, "relu": 4, "relu_sqr": 5, "sigmoid": 6, "tanh": 7,

@@ -1,0 +1,191 @@
+"""`ContextVision`: from an image to rows that a language model takes in place of tokens.
+
+An encode stands alone: patches attend to each other through cells of one layer's size, which all layers share, for a
+layer's keys and values are read only before the next one's are written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cext.executor import STATUS_NOT_FINITE, STATUS_OK, Binding, Program, work_bytes
+from cext.threadpool import ThreadPool
+from cext.weights import LargeBuffer
+from engine.backend.cpu.lower import Lowering
+from engine.backend.cpu.stages import N_ROPE_AXES, CacheLayout
+from engine.context.builder import GraphBuilder, Topology
+from engine.errors import HparamError, KernelStatusError, OutOfMemoryError
+from engine.graph.interface import GraphType
+from engine.graph.result import GraphResult
+from engine.image import Image, Patches, as_float, cut, normalised, resized, window_order
+from engine.memory.base import KVPlacement, LayerKV, MemoryParams
+from engine.memory.cells import SEGMENT_DTYPE, Cells, cells_of_ranges, from_cells
+from engine.memory.kv import make_stores
+from engine.types import F32Array, I32Array, I64Array, QuantType
+from engine.vision_model import VisionModel
+
+if TYPE_CHECKING:
+    from engine.model import Model
+
+
+class ContextVision:
+    """Computes a vision tower.
+
+    Args:
+        model: the tower's file; must stay open as long as the context is used.
+        n_threads: threads to compute with.
+
+    Thread: one at a time.
+    """
+
+    def __init__(self, model: VisionModel, n_threads: int) -> None:
+        self._model, self._arch = model, model.arch
+        self._pool = ThreadPool(n_threads)
+        self._n_threads = n_threads
+        hp = self._arch.hparams
+        layer = LayerKV(0, hp.n_head, hp.n_embd_head, hp.n_embd_head)
+        params = MemoryParams(n_ctx=1, type_k=QuantType.F32, type_v=QuantType.F32)
+        (self._store,) = make_stores(params, [(layer,)])
+        self._plan: Program | None = None
+        self._n_patches_max = 0
+        self._binding = Binding()
+        self._arena, self._work = LargeBuffer(0), LargeBuffer(0)
+        self._never_abort: I32Array = np.zeros(1, np.int32)
+
+    def get_model(self) -> VisionModel:
+        """The tower's file."""
+        return self._model
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of what `encode` gives for an image of that size: n_image_tokens is their product."""
+        size = self._arch.hparams.block_size
+        fitted = self._arch.fitted(height, width)
+        return fitted[0] // size, fitted[1] // size
+
+    def encode(self, image: Image) -> F32Array:
+        """Compute an image, resized to what the tower takes.
+
+        Args:
+            image: uint8[height, width, 3] from 0 to 255, or f32[height, width, 3] from 0 to 1.
+
+        Returns: f32[n_image_tokens, n_embd], row by row over the `grid`.
+        Raises: ParamError: no such image; OutOfMemoryError; KernelStatusError: values that are not finite.
+        """
+        hp = self._arch.hparams
+        pixels = as_float(image)
+        pixels = resized(pixels, *self._arch.fitted(*pixels.shape[:2]))
+        patches = cut(normalised(pixels, hp.image_mean, hp.image_std), hp.patch_size, hp.n_merge)
+        blocks, windows = window_order(patches.grid, self._arch.n_window or max(patches.grid))
+        rows = self._compute(_in_blocks(patches, blocks, hp.n_merge**2), windows * hp.n_merge**2)
+        out = np.empty_like(rows)
+        out[blocks] = rows
+        return out
+
+    def _compute(self, patches: Patches, windows: I64Array) -> F32Array:
+        """Rows of patches that stand window by window, in the same order: f32[n_blocks, n_out]."""
+        hp, n = self._arch.hparams, len(patches.values)
+        plan = self._plan_for(n)
+        out = np.empty((n // hp.n_merge**2, hp.n_out), np.float32)
+        place = patches.row * (hp.image_size // hp.patch_size) + patches.column
+        axes = np.zeros((n, N_ROPE_AXES), np.int32)
+        axes[:, 0], axes[:, 1] = patches.row, patches.column
+        self._store.begin()
+        try:
+            cells = cells_of_ranges(self._store.take(n), np.arange(n, dtype=np.int32), 0)
+            self._binding.bind(
+                n, len(out), None, patches.values, hp.n_patch, place, axes, np.zeros(len(out), np.int32), None, 0, 0, out,
+                hp.n_out,
+            )  # fmt: skip
+            for i, sizes in enumerate((np.array([n]), windows)):
+                where = _placed(cells, sizes)
+                self._binding.bind_cache(i, where.pages, where.cells, where.runs, where.segments, len(sizes))
+            status = self._run(plan)
+            if status == STATUS_NOT_FINITE or not np.isfinite(out).all():
+                raise KernelStatusError("values that are not finite", "encode", self._first_not_finite(plan))
+            if status != STATUS_OK:
+                raise KernelStatusError(f"status {status}", "encode")
+        finally:
+            self._binding.release()
+            self._store.rollback()
+        return out
+
+    def _run(self, plan: Program, *, check: bool = False) -> int:
+        return self._binding.run(
+            plan, self._pool, self._n_threads, self._arena, self._work, self._never_abort, None, check
+        )
+
+    def _first_not_finite(self, plan: Program) -> str:
+        self._run(plan, check=True)
+        return plan.names[self._binding.failed_stage] if self._binding.failed_stage >= 0 else "result_embd"
+
+    def _graph(self) -> GraphResult:
+        arch = self._arch
+        topology = Topology(GraphType.ENCODER, embd_input=True, want_embd=True, want_logits=False, causal=False)
+        builder = GraphBuilder(
+            self._model.weight_infos, arch.hparams.n_patch, topology, lambda il: int(arch.is_windowed(il)),
+            type(self).__name__, lambda il: "",
+        )  # fmt: skip
+        return arch.build(builder)
+
+    def _plan_for(self, n_patches: int) -> Program:
+        """The compiled program, made anew for an image that is larger than all before."""
+        if self._plan is None or n_patches > self._n_patches_max:
+            layout = self._store.layout
+            where = CacheLayout(layout.k_off(0), layout.v_off(0), layout.type_k, layout.type_v)
+            weights = self._model.weights
+            lowering = Lowering(self._graph(), weights.__getitem__, lambda cache, il: where, n_patches, n_patches)
+            plan = lowering.lower()
+            try:
+                self._arena = LargeBuffer(plan.arena_bytes)
+                self._work = LargeBuffer(work_bytes(plan, self._n_threads))
+            except MemoryError:
+                raise OutOfMemoryError(plan.arena_bytes, "the compute buffers") from None
+            self._plan, self._n_patches_max = plan, n_patches
+        return self._plan
+
+    def close(self) -> None:
+        """Let go of the buffers and of the tower's file."""
+        self._plan = None
+        self._arena, self._work = LargeBuffer(0), LargeBuffer(0)
+        self._model.close()
+
+
+def _in_blocks(patches: Patches, blocks: I64Array, n: int) -> Patches:
+    """The patches with their blocks, n patches each, in another order."""
+    index = (blocks[:, None] * n + np.arange(n)).reshape(-1)
+    return Patches(np.ascontiguousarray(patches.values[index]), patches.row[index], patches.column[index], patches.grid)
+
+
+def _placed(cells: Cells, sizes: I64Array) -> KVPlacement:
+    """Cells of which each sizes[i] that follow each other see one another."""
+    ends = np.cumsum(sizes)
+    tables = [from_cells(cells.take(slice(int(end - n), int(end))), 0) for n, end in zip(sizes, ends, strict=True)]
+    segments = np.empty(len(sizes), SEGMENT_DTYPE)
+    n_runs = np.array([table.n_runs for table in tables])
+    segments["t0"], segments["n_tokens"] = ends - sizes, sizes
+    segments["run0"], segments["n_runs"] = np.cumsum(n_runs) - n_runs, n_runs
+    return KVPlacement(cells.page, cells.cell, np.concatenate([table.runs for table in tables]), segments)
+
+
+def load_vision(model: Model, path: str | Path) -> ContextVision:
+    """Open the vision tower that belongs to a language model.
+
+    Args:
+        model: whose embeddings the tower's rows take the place of.
+        path: its mmproj file.
+
+    Raises:
+        ModelFileError: a damaged file, one without a vision tower, or one for another model's width.
+        UnsupportedArchitectureError: a projector that is not known.
+        OutOfMemoryError: weights that do not fit.
+    """
+    tower = VisionModel(path, model.n_threads)
+    n_out, n_embd = tower.arch.hparams.n_out, model.hparams.n_embd
+    if n_out != n_embd:
+        tower.close()
+        reason = f"rows of {n_out} values do not fit a model with embeddings of {n_embd}"
+        raise HparamError("clip.vision.projection_dim", reason, path)
+    return ContextVision(tower, model.n_threads)

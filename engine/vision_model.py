@@ -1,0 +1,51 @@
+"""`VisionModel`: an open mmproj file with its vision tower and weights. `engine.context.vision` computes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from cext.threadpool import ThreadPool
+from engine.arch.vision.base import VisionArch
+from engine.arch.vision.registry import create_vision_arch
+from engine.gguf import GGUFFile, open_gguf
+from engine.graph.tensor import WeightInfo
+from engine.weights import WeightStore, check_tensors
+
+
+class VisionModel:
+    """A vision tower's file, opened.
+
+    Args:
+        path: a GGUF file of architecture "clip".
+        n_threads: threads for loading.
+
+    Attributes:
+        gguf: the reader.
+        arch: what the tower is.
+        weights: the weights by name; weight_infos: their shapes and types.
+
+    Raises:
+        ModelFileError: a damaged file, or one without a vision tower.
+        UnsupportedArchitectureError: a projector that is not known.
+        OutOfMemoryError: weights that do not fit.
+    """
+
+    def __init__(self, path: str | Path, n_threads: int) -> None:
+        self.gguf: GGUFFile = open_gguf(path)
+        try:
+            self.arch: VisionArch = create_vision_arch(self.gguf)
+            tensors = check_tensors(self.gguf, self.arch.tensors())
+            self.weight_infos: Mapping[str, WeightInfo] = MappingProxyType(
+                {name: WeightInfo(info.shape, info.type) for name, info in tensors.items()}
+            )
+            self.weights = WeightStore(self.gguf, tensors, ThreadPool(n_threads))
+        except BaseException:
+            self.gguf.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file and the weights."""
+        self.weights = WeightStore(self.gguf, {}, ThreadPool(1))
+        self.gguf.close()

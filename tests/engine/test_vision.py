@@ -1,0 +1,226 @@
+"""Vision towers: the tiny ones' right rows, images of other sizes, hostile files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cext.executor
+import engine
+from engine.arch.vision.qwen2vl import N_BLOCKS_MAX
+from engine.errors import (
+    EngineError,
+    GGUFFormatError,
+    HparamError,
+    ModelFileError,
+    OutOfMemoryError,
+    ParamError,
+    TensorMissingError,
+    TensorShapeError,
+    UnsupportedArchitectureError,
+    UnsupportedModelError,
+    UnsupportedQuantError,
+)
+from engine.gguf import open_gguf, read_tensor
+from engine.gguf.writer import GGUFWriter, WriteValue
+from engine.types import F32Array, QuantType
+from tests.engine.oracle_cases import DATA, load_case, model, nmse
+
+CASES = ("smolvlm", "qwen2vl", "qwen25vl")
+
+
+def tower(name: str) -> engine.ContextVision:
+    return engine.load_vision(model("smolvlm"), DATA / name / "mmproj.gguf")  # every tiny model is as wide
+
+
+@cache
+def image(name: str) -> F32Array:
+    pixels: F32Array = np.load(DATA / name / "image.npy")
+    return pixels
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_rows_are_the_reference_s(name: str) -> None:
+    assert nmse(tower(name).encode(image(name)), np.load(DATA / name / "expected_embd.npy")) < 1e-11
+
+
+@pytest.mark.parametrize("isa", cext.executor.isas())
+def test_every_instruction_set_gives_them(isa: str) -> None:
+    best = cext.executor.isa()
+    cext.executor.force_isa(isa)
+    try:
+        assert (
+            nmse(tower("qwen25vl").encode(image("qwen25vl")), np.load(DATA / "qwen25vl" / "expected_embd.npy")) < 1e-11
+        )
+    finally:
+        cext.executor.force_isa(best)
+
+
+def test_an_image_gives_the_same_bits_after_a_larger_one_and_with_one_thread() -> None:
+    seen = tower("qwen25vl")
+    small = image("qwen25vl")[:84, :56]
+    alone = seen.encode(small)
+    seen.encode(image("qwen25vl"))
+    assert np.array_equal(seen.encode(small), alone)
+    with engine.load_model(DATA / "smolvlm" / "model.gguf", n_threads=1) as single:
+        assert np.array_equal(engine.load_vision(single, DATA / "qwen25vl" / "mmproj.gguf").encode(small), alone)
+
+
+def test_floats_from_0_to_1_are_the_same_image() -> None:
+    seen = tower("qwen2vl")
+    floats = image("qwen2vl").astype(np.float32) / np.float32(255)
+    assert np.array_equal(seen.encode(floats), seen.encode(image("qwen2vl")))
+
+
+def test_a_grid_says_how_many_rows_an_image_gives() -> None:
+    wide, square = tower("qwen2vl"), tower("smolvlm")
+    assert [wide.grid(*size) for size in ((32, 48), (31, 49), (1, 1), (40, 500))] == [(2, 3), (2, 3), (1, 1), (2, 31)]
+    assert wide.encode(image("qwen2vl")[:17, :41]).shape == (3, 64)
+    assert [square.grid(*size) for size in ((32, 32), (7, 500))] == [(2, 2)] * 2
+    assert square.encode(image("qwen2vl")).shape == (4, 64)
+
+
+@pytest.mark.parametrize("size", [(16384, 16384), (16384, 1), (5000, 3000), (1025, 1024)])
+def test_large_images_are_scaled_down_to_what_a_tower_takes(size: tuple[int, int]) -> None:
+    rows, columns = tower("qwen2vl").grid(*size)
+    assert 1 <= rows * columns <= N_BLOCKS_MAX
+    if min(size) > 16:
+        assert rows * columns > 0.95 * N_BLOCKS_MAX
+        assert rows / columns == pytest.approx(size[0] / size[1], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros((8, 8), np.uint8),
+        np.zeros((8, 8, 4), np.uint8),
+        np.zeros((0, 8, 3), np.uint8),
+        np.zeros((8, 8, 3), np.int64),
+        np.full((8, 8, 3), np.nan, np.float32),
+        np.zeros((1, 20_000, 3), np.uint8),
+    ],
+)
+def test_what_is_no_image_is_refused(wrong: F32Array) -> None:
+    with pytest.raises(ParamError, match="an image of"):
+        tower("qwen2vl").encode(wrong)
+
+
+def test_a_text_model_is_no_tower() -> None:
+    with pytest.raises(HparamError, match="no vision tower"):
+        engine.load_vision(model("smolvlm"), DATA / "smolvlm" / "model.gguf")
+
+
+Changes = dict[str, WriteValue | None]
+
+
+def changed(source: Path, target: Path, changes: Changes) -> Path:
+    """A copy of a file with other metadata (None: without it), or with other tensors under `tensor:` names."""
+    with open_gguf(source) as file:
+        writer = GGUFWriter(target, file.architecture)
+        for key, value in {**file.metadata, **{k: v for k, v in changes.items() if ":" not in k}}.items():
+            if value is not None and key != "general.architecture":
+                writer.add(key, value)
+        for name in file.tensors:
+            values = changes.get(f"tensor:{name}", read_tensor(source, name))
+            if values is not None:
+                array = np.asarray(values)
+                writer.add_tensor(name, QuantType.F32 if array.dtype == np.float32 else QuantType.I32, array)
+        writer.write()
+    return target
+
+
+HOSTILE: list[tuple[str, Changes, type[EngineError]]] = [
+    ("qwen2vl", {"clip.projector_type": "ldp"}, UnsupportedArchitectureError),
+    ("qwen2vl", {"clip.has_vision_encoder": False}, HparamError),
+    ("qwen2vl", {"clip.vision.attention.head_count": 0}, HparamError),
+    ("qwen2vl", {"clip.vision.attention.head_count": 3}, HparamError),
+    ("qwen2vl", {"clip.vision.attention.head_count": 32}, HparamError),
+    ("qwen2vl", {"clip.vision.patch_size": 0}, HparamError),
+    ("qwen2vl", {"clip.vision.patch_size": 14}, TensorShapeError),
+    ("qwen2vl", {"clip.vision.embedding_length": 128}, TensorShapeError),
+    ("qwen2vl", {"clip.vision.block_count": 4}, TensorMissingError),
+    ("qwen2vl", {"clip.vision.block_count": 2**31 - 1}, HparamError),
+    ("qwen2vl", {"clip.vision.spatial_merge_size": 3}, TensorShapeError),
+    ("qwen2vl", {"clip.vision.image_mean": [0.5, 0.5]}, HparamError),
+    ("qwen2vl", {"clip.vision.image_std": [0.5, 0.0, 0.5]}, HparamError),
+    ("qwen2vl", {"clip.vision.attention.layer_norm_epsilon": float("nan")}, HparamError),
+    ("qwen2vl", {"tensor:v.patch_embd.weight.1": None}, TensorMissingError),
+    ("qwen2vl", {"tensor:v.blk.0.ffn_up.weight": None}, TensorMissingError),
+    ("qwen2vl", {"tensor:mm.0.bias": np.zeros(9, np.float32)}, TensorShapeError),
+    ("qwen2vl", {"tensor:v.patch_embd.weight": np.zeros((64, 3, 8, 8), np.int32)}, UnsupportedQuantError),
+    ("qwen25vl", {"clip.vision.window_size": 27}, HparamError),
+    ("smolvlm", {"clip.vision.projector.scale_factor": None}, HparamError),
+    ("smolvlm", {"clip.vision.projector.scale_factor": 3}, HparamError),
+    ("smolvlm", {"clip.vision.image_size": 64}, TensorShapeError),
+    ("smolvlm", {"tensor:v.position_embd.weight": np.zeros((15, 48), np.float32)}, TensorShapeError),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "kind"), HOSTILE, ids=lambda value: str(value)[:60])
+def test_what_does_not_fit_is_said(tmp_path: Path, name: str, changes: Changes, kind: type[EngineError]) -> None:
+    path = changed(DATA / name / "mmproj.gguf", tmp_path / "mmproj.gguf", changes)
+    with pytest.raises(kind):
+        engine.load_vision(model("smolvlm"), path)
+
+
+def test_a_tower_of_another_width_is_refused(tmp_path: Path) -> None:
+    changes: Changes = {
+        "clip.vision.projection_dim": 32,
+        "tensor:mm.2.weight": np.zeros((32, 256), np.float32),
+        "tensor:mm.2.bias": np.zeros(32, np.float32),
+    }
+    path = changed(DATA / "qwen2vl" / "mmproj.gguf", tmp_path / "mmproj.gguf", changes)
+    with pytest.raises(HparamError, match="rows of 32 values do not fit a model with embeddings of 64"):
+        engine.load_vision(model("smolvlm"), path)
+
+
+def mutated(data: bytes, n: int) -> Iterator[bytes]:
+    """Copies with one to three bytes of the header changed, or cut short."""
+    rng = random.Random(5)
+    for _ in range(n):
+        copy = bytearray(data)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            copy[rng.randrange(4096)] = rng.choice((0, 1, 0x7F, 0xFF, rng.randrange(256)))
+        yield bytes(copy[: rng.choice((len(copy), len(copy), len(copy), rng.randrange(len(copy))))])
+
+
+@pytest.mark.parametrize("name", ["smolvlm", "qwen25vl"])
+def test_mutated_files_give_errors_of_the_file_or_rows(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "mmproj.gguf"
+    refused = 0
+    for data in mutated((DATA / name / "mmproj.gguf").read_bytes(), 150):
+        path.write_bytes(data)
+        try:
+            assert engine.load_vision(model("smolvlm"), path).encode(image(name)).shape[1] == 64
+        except (ModelFileError, UnsupportedModelError, OutOfMemoryError):
+            refused += 1
+        except engine.errors.KernelStatusError as error:
+            assert "not finite" in str(error)
+    assert refused > 30
+
+
+def test_a_missing_file_is_said() -> None:
+    with pytest.raises(GGUFFormatError):
+        engine.load_vision(model("smolvlm"), DATA / "nowhere.gguf")
+
+
+def test_an_image_stands_in_a_text() -> None:
+    case, want = load_case("smolvlm")
+    before, after = case["tokens_before"], case["tokens_after"]
+    assert isinstance(before, list) and isinstance(after, list)
+    ctx = engine.create_context(model("smolvlm"), engine.ContextParams(n_ctx=64, type_k="f32", type_v="f32"))
+    rows = tower("smolvlm").encode(image("smolvlm"))
+    got = []
+    for batch in (
+        engine.Batch.from_tokens(before, logits="all"),
+        engine.Batch.from_embeddings(rows, len(before), logits="all"),
+        engine.Batch.from_tokens(after, None, logits="all"),
+    ):
+        ctx.decode(batch)
+        got.append(ctx.get_logits().copy())
+    assert nmse(np.concatenate(got), want) < 1e-11
