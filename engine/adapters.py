@@ -5,6 +5,7 @@ Stands beside the model: a context holds the active ones, and the graph builder 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ class LoraAdapter:
 
     Attributes:
         path: its file.
+        digest: of its matrices and of what scales them (hex): the same for the same numbers, wherever the file lies.
         alpha: numerator of the scale.
         pairs: for each weight it changes, the names of A and B in `weights` and the rank.
         weights: its matrices by name; names are unique over all adapters of a process.
@@ -39,6 +41,7 @@ class LoraAdapter:
     """
 
     path: Path
+    digest: str
     alpha: float
     pairs: dict[str, tuple[str, str, int]]
     weights: dict[str, Weight]
@@ -47,9 +50,10 @@ class LoraAdapter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ControlVector:
-    """Directions f32[n_embd] by layer, from layer 1."""
+    """Directions f32[n_embd] by layer, from layer 1; `digest` names them as `LoraAdapter.digest` does."""
 
     path: Path
+    digest: str
     directions: dict[int, F32Array]
 
 
@@ -58,6 +62,15 @@ def _open(path: str | Path, kind: str) -> GGUFFile:
         return open_gguf(path)
     except ModelFileError as error:
         raise AdapterError(f"{kind} {error}") from error
+
+
+def _digest(gguf: GGUFFile, alpha: float) -> str:
+    """A digest of all tensors and of what scales them (hex)."""
+    digest = hashlib.blake2b(repr(alpha).encode(), digest_size=8)
+    for name, info in sorted(gguf.tensors.items()):
+        digest.update(f"{name} {info.type.name} {info.shape}\n".encode(errors="surrogatepass"))
+        digest.update(gguf.tensor_data(name).data)
+    return digest.hexdigest()
 
 
 def load_lora(model: Model, path: str | Path) -> LoraAdapter:
@@ -90,6 +103,7 @@ def load_lora(model: Model, path: str | Path) -> LoraAdapter:
         store = WeightStore(gguf, gguf.tensors, ThreadPool(1))
         return LoraAdapter(
             Path(path),
+            _digest(gguf, alpha),
             alpha,
             pairs,
             {f"lora{number}:{n}": store[n] for n in gguf.tensors},
@@ -118,6 +132,6 @@ def load_control_vector(model: Model, path: str | Path) -> ControlVector:
             directions[int(number)] = np.array(dequantize(info.type, gguf.tensor_data(name), info.shape))
         if not directions:
             raise AdapterError(f"{path}: holds no direction")
-        return ControlVector(Path(path), directions)
+        return ControlVector(Path(path), _digest(gguf, 0.0), directions)
     finally:
         gguf.close()

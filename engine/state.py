@@ -24,6 +24,7 @@ import numpy as np
 
 from engine.errors import StateFileError, StateMismatchError
 from engine.io import BlockCounter, BlockReader, BlockWriter, atomic_write
+from engine.llama_state import LlamaState, is_llama_state
 from engine.memory import Memory
 from engine.types import I32Array
 
@@ -40,10 +41,12 @@ class StateInfo:
     Attributes:
         model: the model's fingerprint.
         params: parameters that change the numbers (adapters, rope scaling), as one text.
+        arch: the model's architecture; files of llama.cpp tell no more of the model.
     """
 
     model: str
     params: str = ""
+    arch: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +65,11 @@ class SavedTokens:
 
 
 def write_state(
-    writer: BlockWriter, info: StateInfo, memory: Memory, seq_id: int | None, beside: SavedTokens | None = None
+    writer: BlockWriter,
+    info: StateInfo,
+    memory: Memory | LlamaState,
+    seq_id: int | None,
+    beside: SavedTokens | None = None,
 ) -> None:
     """Write one sequence, or all for None, and the end mark. Thread: any, on a memory of its own."""
     parts: list[bytes] = []
@@ -79,8 +86,13 @@ def write_state(
     writer.close()
 
 
-def read_state(reader: BlockReader, info: StateInfo, memory: Memory, seq_id: int | None) -> SavedTokens:
+def read_state(
+    reader: BlockReader, info: StateInfo, memory: Memory, seq_id: int | None, convert_kv: bool = False
+) -> SavedTokens:
     """Replace a sequence of the memory, or all for None, by what `write_state` wrote.
+
+    Args:
+        convert_kv: take K and V that were kept in other types, and convert them.
 
     Returns: what stands beside it.
     Raises:
@@ -93,7 +105,7 @@ def read_state(reader: BlockReader, info: StateInfo, memory: Memory, seq_id: int
         raise reader.error("the tokens have a fraction of one")
     tokens = reader.read_array(np.dtype("<i4"), n_bytes // 4).astype(np.int32)
     reader.end()
-    staged = memory.load(reader, seq_id)
+    staged = memory.load(reader, seq_id, convert_kv)
     try:
         sampler = reader.whole(b"SMPL", _SAMPLER_MAX)
         chat = reader.whole(b"CHAT", _CHAT_MAX)
@@ -138,9 +150,11 @@ def state_to_bytes(info: StateInfo, memory: Memory, seq_id: int | None, beside: 
     return sink.getvalue()
 
 
-def state_from_bytes(data: bytes, info: StateInfo, memory: Memory, seq_id: int | None) -> SavedTokens:
+def state_from_bytes(
+    data: bytes, info: StateInfo, memory: Memory, seq_id: int | None, convert_kv: bool = False
+) -> SavedTokens:
     """Load what `state_to_bytes` made. Raises: as `read_state`."""
-    return read_state(BlockReader(io.BytesIO(data), len(data)), info, memory, seq_id)
+    return read_state(BlockReader(io.BytesIO(data), len(data)), info, memory, seq_id, convert_kv)
 
 
 def state_to_file(
@@ -156,13 +170,31 @@ def state_to_file(
         return writer.n_bytes
 
 
-def state_from_file(path: Path | str, info: StateInfo, memory: Memory, seq_id: int | None) -> SavedTokens:
-    """Load a file that `state_to_file` wrote. Raises: as `read_state`; StateFileError: it cannot be opened or read."""
+def state_from_file(
+    path: Path | str, info: StateInfo, memory: Memory, seq_id: int | None, convert_kv: bool = False
+) -> SavedTokens:
+    """Load a file that `state_to_file` or llama.cpp wrote.
+
+    Raises: as `read_state`; StateFileError: it cannot be opened or read.
+    """
     try:
         with open(path, "rb") as file:
-            return read_state(BlockReader(file, _n_bytes(file), path), info, memory, seq_id)
+            if is_llama_state(file.read(4)):
+                file.seek(0)
+                return _read_llama_state(file.read(), info, memory, seq_id, convert_kv, path)
+            return read_state(BlockReader(file, _n_bytes(file), path), info, memory, seq_id, convert_kv)
     except OSError as error:
         raise StateFileError(f"cannot be read: {error.strerror or error}", path) from error
+
+
+def _read_llama_state(
+    data: bytes, info: StateInfo, memory: Memory, seq_id: int | None, convert_kv: bool, name: object
+) -> SavedTokens:
+    foreign = LlamaState(data, info.arch, memory, name)
+    sink = io.BytesIO()
+    write_state(BlockWriter(sink), info, foreign, seq_id, SavedTokens(foreign.tokens))
+    sink.seek(0)
+    return read_state(BlockReader(sink, sink.getbuffer().nbytes, name), info, memory, seq_id, convert_kv)
 
 
 def _n_bytes(file: BinaryIO) -> int:

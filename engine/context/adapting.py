@@ -48,7 +48,7 @@ class ActiveAdapters:
         layers: list[tuple[int, tuple[str, ...]]] = []
         for il, direction in sorted(vector.directions.items()) if vector is not None else ():
             if first <= il <= last:
-                name = f"cvec {vector.path.name if vector else ''}*{scale!r} {il}"
+                name = f"cvec {vector.digest if vector else ''}*{scale!r} {il}"
                 self._weights[name] = np.ascontiguousarray(direction * np.float32(scale))
                 self._cvec_infos[name] = WeightInfo((len(direction),), QuantType.F32)
                 layers.append((il, (name,)))
@@ -82,5 +82,5 @@ class ActiveAdapters:
 
     def signature(self) -> str:
         """A text that differs where active adapters make other numbers."""
-        loras = sorted(f"{a.path.name}*{s!r}" for a, s in self._loras.items() if s != 0.0)
+        loras = sorted(f"lora {a.digest}*{s!r}" for a, s in self._loras.items() if s != 0.0)
         return ";".join([*loras, *(name for _, names in self._cvec for name in names)])

@@ -32,10 +32,12 @@ def make_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
     kind: Literal["kv", "iswa", "recurrent", "hybrid"] = "iswa" if swa and len(swa) < len(layers) else "kv"
     if states:
         kind = "hybrid" if layers else "recurrent"
+    # Which set of frequencies a long-context model uses depends on n_ctx: cells of one mean nothing to the other.
+    factors = sorted({layer.factors for layer in layers} & model.weight_infos.keys())
     spec = MemorySpec(
         kind=kind,
         layers=tuple(LayerKV(layer.il, layer.n_head_kv, layer.d_k, layer.d_v) for layer in layers),
-        fingerprint=model.fingerprint,
+        fingerprint=" ".join((model.fingerprint, *factors)),
         rope=NumpyRopeShift({layer.il: _rope_layer(model, layer) for layer in layers}),
         swa_layers=frozenset(layer.il for layer in swa),
         n_swa=max((layer.n_swa for layer in swa), default=0),

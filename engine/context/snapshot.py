@@ -45,7 +45,8 @@ class StateMixin(ABC):
 
     def state_info(self) -> StateInfo:
         """What a saved state must have been made with to be loaded here."""
-        return StateInfo(self.get_model().fingerprint, f"adapters={self.adapters_signature()}")
+        model = self.get_model()
+        return StateInfo(model.fingerprint, f"adapters={self.adapters_signature()}", model.arch.name)
 
     def state_get_size(self) -> int:
         """Bytes of the state of all sequences."""
@@ -55,9 +56,15 @@ class StateMixin(ABC):
         """The state of all sequences."""
         return state_to_bytes(self.state_info(), self.get_kv_self(), None)
 
-    def state_set_data(self, data: bytes) -> int:
-        """Replace all sequences; returns the bytes read. Raises: StateFileError kinds: nothing changed."""
-        state_from_bytes(data, self.state_info(), self.get_kv_self(), None)
+    def state_set_data(self, data: bytes, convert_kv: bool = False) -> int:
+        """Replace all sequences; returns the bytes read.
+
+        Args:
+            convert_kv: take keys and values that were kept in other cache types, and convert them.
+
+        Raises: StateFileError kinds, ContextFullError: nothing changed.
+        """
+        state_from_bytes(data, self.state_info(), self.get_kv_self(), None, convert_kv)
         return len(data)
 
     def state_seq_get_size(self, seq_id: int) -> int:
@@ -68,21 +75,24 @@ class StateMixin(ABC):
         """The state of one sequence."""
         return state_to_bytes(self.state_info(), self.get_kv_self(), seq_id)
 
-    def state_seq_set_data(self, seq_id: int, data: bytes) -> int:
-        """Replace one sequence, whichever it was saved from; returns the bytes read.
+    def state_seq_set_data(self, seq_id: int, data: bytes, convert_kv: bool = False) -> int:
+        """Replace one sequence, whichever it was saved from; returns the bytes read. Else as `state_set_data`.
 
         Raises: StateFileError kinds, ContextFullError: nothing changed.
         """
-        state_from_bytes(data, self.state_info(), self.get_kv_self(), seq_id)
+        state_from_bytes(data, self.state_info(), self.get_kv_self(), seq_id, convert_kv)
         return len(data)
 
     def state_save_file(self, path: str | Path, tokens: Sequence[int] | I32Array = (), sampler: bytes = b"") -> int:
         """Write all sequences, with the tokens that made them; returns the bytes written. Raises: OSError."""
         return self._save(path, None, tokens, sampler)
 
-    def state_load_file(self, path: str | Path) -> SavedTokens:
-        """Replace all sequences by a file's; returns what stood beside them. Raises: StateFileError kinds."""
-        return state_from_file(path, self.state_info(), self.get_kv_self(), None)
+    def state_load_file(self, path: str | Path, convert_kv: bool = False) -> SavedTokens:
+        """Replace all sequences by a file's, also by a session of llama.cpp; returns what stood beside them.
+
+        Else as `state_set_data`. llama.cpp's file must come from the same model: it tells only the architecture.
+        """
+        return state_from_file(path, self.state_info(), self.get_kv_self(), None, convert_kv)
 
     def state_seq_save_file(
         self, path: str | Path, seq_id: int, tokens: Sequence[int] | I32Array = (), sampler: bytes = b""
@@ -90,9 +100,12 @@ class StateMixin(ABC):
         """Write one sequence, with the tokens that made it; returns the bytes written. Raises: OSError."""
         return self._save(path, seq_id, tokens, sampler)
 
-    def state_seq_load_file(self, path: str | Path, dest_seq_id: int) -> SavedTokens:
-        """Replace one sequence by a file's; returns what stood beside it. Raises: StateFileError kinds."""
-        return state_from_file(path, self.state_info(), self.get_kv_self(), dest_seq_id)
+    def state_seq_load_file(self, path: str | Path, dest_seq_id: int, convert_kv: bool = False) -> SavedTokens:
+        """Replace one sequence by a file's, also by a sequence of llama.cpp; returns what stood beside it.
+
+        Else as `state_load_file`.
+        """
+        return state_from_file(path, self.state_info(), self.get_kv_self(), dest_seq_id, convert_kv)
 
     def _save(self, path: str | Path, seq_id: int | None, tokens: Sequence[int] | I32Array, sampler: bytes) -> int:
         beside = SavedTokens(np.asarray(tokens, dtype=np.int32), sampler)

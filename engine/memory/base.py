@@ -352,8 +352,11 @@ class Memory(ABC):
         """Write the blocks of one sequence, or of all. Needs no room and changes nothing."""
 
     @abstractmethod
-    def load(self, reader: BlockReader, seq_id: int | None = None) -> StagedLoad:
+    def load(self, reader: BlockReader, seq_id: int | None = None, convert_kv: bool = False) -> StagedLoad:
         """Read blocks that `save` wrote and stage them: one sequence as seq_id, or all.
+
+        Args:
+            convert_kv: take K and V that were kept in other types, and convert them; else they are refused.
 
         Raises: StateFileError: unusable; nothing changed. ContextFullError: no room.
         """

@@ -155,9 +155,9 @@ class HybridMemory(Memory):
         self.cache.save(writer, seq_id)
         self.states.save(writer, seq_id)
 
-    def load(self, reader: BlockReader, seq_id: int | None = None) -> HybridStagedLoad:
+    def load(self, reader: BlockReader, seq_id: int | None = None, convert_kv: bool = False) -> HybridStagedLoad:
         """Read and stage what `save` wrote."""
-        cache = self.cache.load(reader, seq_id)
+        cache = self.cache.load(reader, seq_id, convert_kv)
         try:
             states = self.states.load(reader, seq_id)
         except BaseException:

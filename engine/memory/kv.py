@@ -97,9 +97,14 @@ class KVCache(CheckedMemory):
     @property
     def fingerprint(self) -> str:
         """Names the model, the kind and the layout."""
-        layouts = "|".join(store.layout.describe() for store in self.stores)
+        return f"{self.params.type_k.name.lower()} {self.params.type_v.name.lower()};{self.content_fingerprint}"
+
+    @property
+    def content_fingerprint(self) -> str:
+        """Names the model, the kind and the layers: what saved cells must have in common, whatever their types."""
+        layers = "|".join(store.layout.describe_layers() for store in self.stores)
         window = f"{self.spec.swa_kind.name.lower()} {self.spec.n_swa}"
-        return f"{self.spec.kind};{window};{layouts};{self.spec.fingerprint}"
+        return f"{self.spec.kind};{window};{layers};{self.spec.fingerprint}"
 
     @property
     def caps(self) -> MemoryCaps:
@@ -338,16 +343,16 @@ class KVCache(CheckedMemory):
 
     def save(self, writer: BlockWriter, seq_id: int | None = None) -> None:
         """Write the blocks of one sequence, or of all."""
-        save_stores(self.fingerprint, self.stores, writer, None if seq_id is None else self._seq(seq_id))
+        save_stores(self.content_fingerprint, self.stores, writer, None if seq_id is None else self._seq(seq_id))
 
-    def load(self, reader: BlockReader, seq_id: int | None = None) -> StagedLoad:
-        """Read and stage what `save` wrote: one sequence as seq_id, or all."""
+    def load(self, reader: BlockReader, seq_id: int | None = None, convert_kv: bool = False) -> StagedLoad:
+        """Read and stage what `save` wrote: one sequence as seq_id, or all; in other types only if asked to convert."""
         self._idle()
         if seq_id is not None:
             self._seq(seq_id)
         self._tx = staged = KVStagedLoad(self)
         try:
-            tables = load_stores(self.fingerprint, self.stores, reader, seq_id, self.params)
+            tables = load_stores(self.content_fingerprint, self.stores, reader, seq_id, self.params, convert_kv)
             for of_seq in tables.values():
                 settled = self._settled(of_seq)
                 if not self._is_complete(settled) or any(

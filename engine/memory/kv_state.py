@@ -1,6 +1,6 @@
 """Cells of stores as blocks of a state file, and as a digest.
 
-    KVHD  u32 1 for all sequences, 0 for one | u32 n_stores | the cache's fingerprint
+    KVHD  u32 1 for all sequences, 0 for one | u32 n_stores | u32 type of K | u32 type of V | the cache's fingerprint
     per store:
     CELL  u32 n_cells | u32 n_seq | per sequence: i32 seq_id, i32 frame, u32 n_runs, i32[n_runs][5]: first row, count,
           first position, step (0 or 1), delta
@@ -14,20 +14,22 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from cext.pages import gather_cells, scatter_cells
-from engine.errors import StateMismatchError
-from engine.io import BlockReader, BlockWriter
+from engine.errors import ParamError, StateMismatchError
+from engine.io import BlockReader, BlockWriter, Payload
 from engine.memory.base import MemoryParams, RunArray
 from engine.memory.cells import TURN_MAX, Cells, SeqRuns, cells_of_ranges, from_cells, join_cells
+from engine.memory.kv_convert import convert_cells
 from engine.memory.kv_store import KVStore
-from engine.memory.layout import PAGE_CELLS
-from engine.types import I64Array
+from engine.memory.layout import PAGE_CELLS, KVLayout
+from engine.types import I64Array, QuantType
 
-_HEAD = struct.Struct("<II")
+_HEAD = struct.Struct("<IIII")
+_CELL = struct.Struct("<II")
 _SEQ = struct.Struct("<iiI")
 _RUN_FIELDS = ("first", "count", "pos0", "step", "delta")
 _FINGERPRINT_MAX = 1 << 20
@@ -35,25 +37,49 @@ _FINGERPRINT_MAX = 1 << 20
 
 def save_stores(fingerprint: str, stores: Sequence[KVStore], writer: BlockWriter, seq_id: int | None) -> None:
     """Write one sequence, or all."""
-    head = _HEAD.pack(seq_id is None, len(stores)) + fingerprint.encode()
-    writer.block(b"KVHD", [head], len(head))
+    write_head(writer, fingerprint, [store.layout for store in stores], is_full=seq_id is None)
     for store in stores:
         seq_ids = sorted(store.seqs) if seq_id is None else [s for s in (seq_id,) if s in store.seqs]
-        written = [store.seqs[s].cells() for s in seq_ids]
-        everything = join_cells(written)
+        written = {s: store.seqs[s].cells() for s in seq_ids}
+        everything = join_cells(list(written.values()))
         _, first = np.unique(everything.key(), return_index=True)
         rows = everything.take(np.sort(first))
-        parts = [_HEAD.pack(len(rows), len(seq_ids))]
-        for s, cells in zip(seq_ids, written, strict=True):
-            runs = from_cells(_in_rows(cells, rows), 0).runs
-            parts.append(_SEQ.pack(s, store.seqs[s].frame, len(runs)))
-            parts.append(np.stack([runs[name] for name in _RUN_FIELDS], 1).astype("<i4").tobytes())
-        writer.block(b"CELL", parts, sum(len(part) for part in parts))
-        writer.block(b"ROWS", _row_parts(store, rows), len(rows) * store.layout.cell_bytes)
+        tables = {s: from_cells(_in_rows(cells, rows), store.seqs[s].frame) for s, cells in written.items()}
+        write_store(writer, store.layout, len(rows), tables, _row_parts(store, rows))
+
+
+def write_head(writer: BlockWriter, fingerprint: str, layouts: Sequence[KVLayout], *, is_full: bool) -> None:
+    """Write the block that says what the cells of the stores are."""
+    head = _HEAD.pack(is_full, len(layouts), layouts[0].type_k, layouts[0].type_v) + fingerprint.encode()
+    writer.block(b"KVHD", [head], len(head))
+
+
+def write_store(
+    writer: BlockWriter, layout: KVLayout, n_rows: int, tables: Mapping[int, SeqRuns], row_parts: Iterable[Payload]
+) -> None:
+    """Write the blocks of one store.
+
+    Args:
+        layout: of the rows; n_rows: how many.
+        tables: the runs of each sequence, whose cells are indices of rows.
+        row_parts: K and V of the rows, 64 at a time.
+    """
+    parts = [_CELL.pack(n_rows, len(tables))]
+    for s in sorted(tables):
+        runs = tables[s].runs
+        parts.append(_SEQ.pack(s, tables[s].frame, len(runs)))
+        parts.append(np.stack([runs[name] for name in _RUN_FIELDS], 1).astype("<i4").tobytes())
+    writer.block(b"CELL", parts, sum(len(part) for part in parts))
+    writer.block(b"ROWS", row_parts, n_rows * layout.cell_bytes)
 
 
 def load_stores(
-    fingerprint: str, stores: Sequence[KVStore], reader: BlockReader, seq_id: int | None, params: MemoryParams
+    fingerprint: str,
+    stores: Sequence[KVStore],
+    reader: BlockReader,
+    seq_id: int | None,
+    params: MemoryParams,
+    convert_kv: bool = False,
 ) -> dict[int, tuple[SeqRuns, ...]]:
     """Read what `save_stores` wrote into cells of the stores, in transactions of their pages that are left open.
 
@@ -62,13 +88,14 @@ def load_stores(
     head = reader.whole(b"KVHD", _FINGERPRINT_MAX)
     if len(head) < _HEAD.size:
         raise reader.error("the cache's header is too short")
-    is_full, n_stores = _HEAD.unpack_from(head)
+    is_full, n_stores, type_k, type_v = _HEAD.unpack_from(head)
     found = head[_HEAD.size :].decode(errors="replace")
     if found != fingerprint or n_stores != len(stores):
         raise StateMismatchError(f"made for another cache: '{found[:200]}', this is '{fingerprint[:200]}'", reader.name)
     if is_full != (seq_id is None):
         raise reader.error("holds all sequences, not one" if is_full else "holds one sequence, not all")
-    columns = [_load_store(store, reader, seq_id, params) for store in stores]
+    saved = [_saved_layout(store.layout, type_k, type_v, reader, convert_kv) for store in stores]
+    columns = [_load_store(store, layout, reader, seq_id, params) for store, layout in zip(stores, saved, strict=True)]
     tables: dict[int, tuple[SeqRuns, ...]] = {}
     for s in columns[0]:
         of_seq = tuple(column.get(s, SeqRuns()) for column in columns)
@@ -78,6 +105,23 @@ def load_stores(
     if any(column.keys() != columns[0].keys() for column in columns):
         raise reader.error("the caches have different sequences")
     return {seq_id: tuple(SeqRuns() for _ in stores)} if seq_id is not None and not tables else tables
+
+
+def _saved_layout(here: KVLayout, type_k: int, type_v: int, reader: BlockReader, convert_kv: bool) -> KVLayout:
+    """The layout that the rows were written in.
+
+    Raises: StateFileError: no cache types; StateMismatchError: others than here, and no conversion was asked for.
+    """
+    try:
+        saved = KVLayout(here.layers, QuantType(type_k), QuantType(type_v))
+    except (ValueError, ParamError) as error:
+        raise reader.error(f"the cache types cannot be: {error}") from None
+    if (saved.type_k, saved.type_v) != (here.type_k, here.type_v) and not convert_kv:
+        was, now = (f"K {x.type_k.name.lower()}, V {x.type_v.name.lower()}" for x in (saved, here))
+        raise StateMismatchError(
+            f"made with another cache type, to be converted if asked: {was}, here {now}", reader.name
+        )
+    return saved
 
 
 def state_hash(stores: Sequence[KVStore]) -> bytes:
@@ -124,9 +168,11 @@ def _row_parts(store: KVStore, cells: Cells) -> Iterator[memoryview]:
             yield part.data
 
 
-def _load_store(store: KVStore, reader: BlockReader, seq_id: int | None, params: MemoryParams) -> dict[int, SeqRuns]:
+def _load_store(
+    store: KVStore, saved_layout: KVLayout, reader: BlockReader, seq_id: int | None, params: MemoryParams
+) -> dict[int, SeqRuns]:
     n_bytes = reader.begin(b"CELL")
-    n_cells, n_seq = _HEAD.unpack(reader.read(_HEAD.size))
+    n_cells, n_seq = _CELL.unpack(reader.read(_CELL.size))
     if n_seq > (params.n_seq_max if seq_id is None else 1):
         raise reader.error(f"{n_seq} sequences do not fit here")
     saved: dict[int, SeqRuns] = {}
@@ -140,13 +186,13 @@ def _load_store(store: KVStore, reader: BlockReader, seq_id: int | None, params:
             raise reader.error(f"sequence {target} is out of range or there twice")
         saved[target] = _checked(fields, frame, n_cells, params.n_ctx, reader)
     reader.end()
-    if reader.begin(b"ROWS") != n_cells * store.layout.cell_bytes:
+    if reader.begin(b"ROWS") != n_cells * saved_layout.cell_bytes:
         raise reader.error(f"keys and values are not those of {n_cells:,} cells")
     if n_cells > sum(table.n_cells for table in saved.values()):
         raise reader.error("cells without a sequence")
     store.pages.begin()
     places = cells_of_ranges(store.take(n_cells), np.zeros(n_cells, np.int32), 0)
-    _read_rows(store, reader, places)
+    _read_rows(store, saved_layout, reader, places)
     reader.end()
     return {s: _placed(table, places) for s, table in saved.items()}
 
@@ -178,16 +224,20 @@ def _checked(fields: I64Array, frame: int, n_cells: int, n_ctx: int, reader: Blo
     return table
 
 
-def _read_rows(store: KVStore, reader: BlockReader, places: Cells) -> None:
-    buffer = np.empty(PAGE_CELLS * store.layout.cell_bytes, np.uint8)
+def _read_rows(store: KVStore, saved_layout: KVLayout, reader: BlockReader, places: Cells) -> None:
+    here = store.layout
+    is_same = (saved_layout.type_k, saved_layout.type_v) == (here.type_k, here.type_v)
+    buffer = np.empty(PAGE_CELLS * saved_layout.cell_bytes, np.uint8)
     for i in range(0, len(places), PAGE_CELLS):
         group = places.take(slice(i, i + PAGE_CELLS))
-        if _is_page(group):
+        if is_same and _is_page(group):
             reader.read_into(store.pages.pool.view(int(group.page_id[0])))
-        else:
-            part = buffer[: len(group) * store.layout.cell_bytes]
-            reader.read_into(part)
-            scatter_cells(store.layout.row_bytes, part, group.page, group.cell)
+            continue
+        part = buffer[: len(group) * saved_layout.cell_bytes]
+        reader.read_into(part)
+        if not is_same:
+            part = convert_cells(saved_layout, here, part, len(group))
+        scatter_cells(here.row_bytes, part, group.page, group.cell)
 
 
 def _placed(table: SeqRuns, places: Cells) -> SeqRuns:

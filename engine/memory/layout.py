@@ -89,7 +89,6 @@ class KVLayout:
         """Byte offset of layer il's V in a page of n_cells."""
         return self._offsets[il][1] * n_cells
 
-    def describe(self) -> str:
-        """The layout in a line; equal lines have equal pages."""
-        layers = " ".join(f"{s.il}:{s.n_head_kv}x{s.d_k}/{s.d_v}" for s in self.layers)
-        return f"{self.type_k.name.lower()} {self.type_v.name.lower()} {layers}"
+    def describe_layers(self) -> str:
+        """The layers in a line, whatever their types."""
+        return " ".join(f"{s.il}:{s.n_head_kv}x{s.d_k}/{s.d_v}" for s in self.layers)

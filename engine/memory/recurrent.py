@@ -233,8 +233,8 @@ class RecurrentMemory(CheckedMemory):
         seqs = self.seqs if seq_id is None else {s: v for s, v in self.seqs.items() if s == self._seq(seq_id)}
         save_states(self.fingerprint, self.layout, self.pages, seqs, writer, seq_id is None)
 
-    def load(self, reader: BlockReader, seq_id: int | None = None) -> RecurrentStagedLoad:
-        """Read and stage what `save` wrote: one sequence as seq_id, or all."""
+    def load(self, reader: BlockReader, seq_id: int | None = None, convert_kv: bool = False) -> RecurrentStagedLoad:
+        """Read and stage what `save` wrote: one sequence as seq_id, or all. States are f32 always."""
         self._idle()
         if seq_id is not None:
             self._seq(seq_id)

@@ -140,7 +140,7 @@ def test_versions_and_ends() -> None:
     cache, _ = shifted("kv")
     data = state_to_bytes(INFO, cache, 0)
     with pytest.raises(StateVersionError):
-        state_from_bytes(data[:8] + struct.pack("<I", 2) + data[12:], INFO, cache, 1)
+        state_from_bytes(data[:8] + struct.pack("<I", 99) + data[12:], INFO, cache, 1)
     for bad in (b"", data[:5], data[:-1], data + b"\0", b"GGUF" + data[4:]):
         with pytest.raises(StateFileError):
             state_from_bytes(bad, INFO, cache, 1)
