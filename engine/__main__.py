@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from engine.cli import bench, chat, embed, generate, graph, info, perplexity, tokenize
+from engine.cli import bench, chat, convert, embed, generate, graph, info, perplexity, tokenize
 from engine.errors import EngineError
 
-COMMANDS = (generate, chat, bench, info, tokenize, perplexity, embed, graph)
+COMMANDS = (generate, chat, bench, info, tokenize, perplexity, embed, graph, convert)
 INTERRUPTED = 130
 """Exit status of a program that Ctrl+C ended. Source: the shells' 128 + SIGINT."""
 

