@@ -35,7 +35,7 @@ class When(Flag):
     BUSY = auto()  # the open chat's reply is being made
     IDLE = auto()  # it is not
     MODEL_READY = auto()
-    DELETED = auto()  # a chat was deleted that can come back
+    DELETED = auto()  # something was deleted that can come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,13 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec(
         "undo_delete",
         Menu.CHAT,
-        QT_TRANSLATE_NOOP("Actions", "Bring back deleted chat"),
+        QT_TRANSLATE_NOOP("Actions", "Bring back what was deleted"),
         ("Ctrl+Z",),
-        "undo_delete",
+        "commands.undo_delete",
         When.DELETED,
+    ),
+    ActionSpec(
+        "empty_bin", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Empty the bin"), (), "commands.empty_bin", When.DELETED
     ),
     ActionSpec("quit", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Quit"), ("Ctrl+Q",), "close"),
     ActionSpec("stop", Menu.REPLY, QT_TRANSLATE_NOOP("Actions", "Stop"), ("Esc",), "controller.stop", When.BUSY),
@@ -89,6 +92,22 @@ ACTIONS: tuple[ActionSpec, ...] = (
         ("Ctrl+R",),
         "controller.regenerate",
         When.REPLY_EXISTS | When.IDLE | When.MODEL_READY,
+    ),
+    ActionSpec(
+        "previous_version",
+        Menu.REPLY,
+        QT_TRANSLATE_NOOP("Actions", "Version before"),
+        ("Alt+Left",),
+        "commands.previous_version",
+        When.CHAT_OPEN,
+    ),
+    ActionSpec(
+        "next_version",
+        Menu.REPLY,
+        QT_TRANSLATE_NOOP("Actions", "Next version"),
+        ("Alt+Right",),
+        "commands.next_version",
+        When.CHAT_OPEN,
     ),
     ActionSpec(
         "copy_reply",

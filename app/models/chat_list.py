@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,16 @@ class ChatRow:
 class ChatListModel(QAbstractListModel):
     """Chats as rows of one column, the one used last at the top.
 
+    Attributes:
+        searched, found_ids: the chats that have a message with all words of the text searched for last.
+
+    Signals:
+        found_changed: those are others.
+
     Thread: GUI thread.
     """
+
+    found_changed = Signal()
 
     TitleRole = int(Qt.ItemDataRole.DisplayRole)
     ChatIdRole = int(Qt.ItemDataRole.UserRole) + 1
@@ -42,6 +50,8 @@ class ChatListModel(QAbstractListModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._rows: list[ChatRow] = []
+        self.searched = ""
+        self.found_ids: frozenset[int] = frozenset()
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex = QModelIndex()) -> int:  # noqa: B008
         """Return the number of chats."""
@@ -84,6 +94,11 @@ class ChatListModel(QAbstractListModel):
         self.beginResetModel()
         self._rows = sorted(rows, key=_newest_first)
         self.endResetModel()
+
+    def set_found(self, text: str, chat_ids: frozenset[int]) -> None:
+        """Take over which chats have a message with all words of a text."""
+        self.searched, self.found_ids = text, chat_ids
+        self.found_changed.emit()
 
     def put(self, row: ChatRow) -> None:
         """Add a chat, or change the one with its id and move it to its place."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from app.bridge.messages import (
     N_CTX_DEFAULT,
@@ -20,7 +19,6 @@ from app.bridge.messages import (
     PrefillProgress,
     ReplyFinished,
     ReplyStarted,
-    Role,
     SessionNotSaved,
     TextChunk,
 )
@@ -29,17 +27,16 @@ from app.launch import default_models_folder
 from app.models.catalogue import ModelCatalogue
 from app.models.chat_list import ChatListModel, ChatRow
 from app.models.conversation import ConversationModel
+from app.models.drafts import Drafts
 from app.models.generation import GenerationState
-from app.models.open_chat import OpenChat, message_item, prompt_of, title_of
+from app.models.open_chat import OpenChat, message_item, prompt_of
 from app.models.ports import Engine, Store
+from app.models.record_maker import RecordMaker
 from app.models.replies import Replies, Reply
 from app.models.status import StatusBoard
 from app.settings import Settings
 from app.storage import records
 from app.storage.records import ChatContent, ChatRecord, MessageRecord, StoreEvent, StoreOpened
-
-DRAFT_MS = 400
-"""A draft is kept so long after the last key."""
 
 
 class ChatController(QObject):
@@ -50,12 +47,14 @@ class ChatController(QObject):
         conversation: the open chat.
         generation: what the model does for the open chat.
         catalogue: the models that were found.
+        n_undo: deletions that can be undone.
 
     Signals:
         ready: the chats were read and the last one is open or being opened.
         chat_opened(chat_id): another chat is shown; -1 for a new one without messages.
         draft_restored(text): the composer should hold this text now.
         notice(sentence): something a person should know, not tied to a message.
+        undo_changed: `n_undo` is another.
 
     Thread: GUI thread.
     """
@@ -64,6 +63,7 @@ class ChatController(QObject):
     chat_opened = Signal(int)
     draft_restored = Signal(str)
     notice = Signal(str)
+    undo_changed = Signal()
 
     def __init__(self, engine: Engine, store: Store, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -78,19 +78,17 @@ class ChatController(QObject):
         self._replies = Replies()
         self._open: OpenChat | None = None
         self._reading_id: int | None = None
-        self._next_id = 0
+        self._is_readonly = False
         self._load_path = ""
         self._good_path = ""
-        self._new_draft = ""
-        self._draft: str | None = None
-        self._draft_timer = QTimer(self)
-        self._draft_timer.setSingleShot(True)
-        self._draft_timer.setInterval(DRAFT_MS)
-        self._draft_timer.timeout.connect(self._on_draft_timer_timeout)
+        self.n_undo = 0
+        self._make = RecordMaker(settings)
+        self._drafts = Drafts(store, self)
 
     def new_chat(self) -> None:
         """Show an empty chat; it is kept from its first message on."""
-        self._keep_draft()
+        self._drafts.keep()
+        self._drafts.chat_id = None
         self._reading_id = None
         self._open = None
         self._settings.last_chat = 0
@@ -98,48 +96,90 @@ class ChatController(QObject):
         self.conversation.load(None, "", ())
         self._show_status()
         self.chat_opened.emit(-1)
-        self.draft_restored.emit(self._new_draft)
+        self.draft_restored.emit(self._drafts.of_new_chat)
 
     def open_chat(self, chat_id: int) -> None:
         """Show a chat, as soon as it is read."""
-        self._keep_draft()
+        self._drafts.keep()
         self._reading_id = chat_id
         self._store.submit(records.OpenChat(chat_id))
 
     def send(self, text: str) -> None:
         """Add a person's message to the open chat and ask for a reply; what cannot be sent goes back to the composer."""
-        if not text.strip():
-            return
-        refusal = self._refusal()
-        if refusal:
-            self.draft_restored.emit(text)
-            self.notice.emit(refusal)
+        if not text.strip() or not self._may_ask(text):
             return
         chat = self._open
         new: list[MessageRecord] = []
         if chat is None:
-            chat = self._open = OpenChat(self._new_record(text), (), frozenset())
+            chat = self._open = OpenChat(self._make.chat(text), (), frozenset())
             if self._settings.system_prompt.strip():
-                new.append(self._message(chat, None, "system", self._settings.system_prompt, is_pinned=True))
-            self._new_draft = ""
+                new.append(self._make.message(chat, None, "system", self._settings.system_prompt, is_pinned=True))
         parent = new[-1] if new else chat.leaf
-        new.append(self._message(chat, parent, "user", text))
-        self._forget_draft()
+        new.append(self._make.message(chat, parent, "user", text))
+        self._drafts.forget()
         self._ask(chat, new)
+
+    def edit(self, message_id: int, text: str) -> None:
+        """Send another version of a person's message; the one before stays beside it, with its replies."""
+        chat = self._open
+        old = chat.message(message_id) if chat is not None else None
+        if chat is None or old is None or not text.strip() or not self._may_ask(text):
+            return
+        self._cut(chat, old)
+        self._drafts.forget()
+        self._ask(chat, [self._make.version(chat, old, text)])
 
     def regenerate(self) -> None:
         """Make the last reply of the open chat anew, beside the one that is there."""
+        if self._open is not None and self._open.leaf is not None:
+            self.regenerate_reply(self._open.leaf.id)
+
+    def regenerate_reply(self, message_id: int) -> None:
+        """Make a reply anew, beside the one that is there; for a message without a reply, make that."""
         chat = self._open
-        refusal = self._refusal()
-        if chat is None or chat.leaf is None:
+        old = chat.message(message_id) if chat is not None else None
+        if chat is None or old is None or not self._may_ask():
             return
-        if refusal:
-            self.notice.emit(refusal)
+        if old.role != "assistant":
+            self._ask(chat, [])
             return
-        if chat.leaf.role == "assistant":
-            chat.messages.pop()
-            self.conversation.remove_from(len(chat.messages))
-        self._ask(chat, [])
+        self._cut(chat, old)
+        self._ask(chat, [], self._make.version(chat, old, ""))
+
+    def step_version(self, message_id: int, step: int) -> None:
+        """Show the branch through the version that is `step` places behind a message's."""
+        chat = self._open
+        old = chat.message(message_id) if chat is not None else None
+        if chat is None or old is None or old.id not in old.siblings:
+            return
+        i = old.siblings.index(old.id) + step
+        if 0 <= i < len(old.siblings):
+            self._reading_id = chat.chat.id
+            self._store.submit(records.ShowBranch(chat.chat.id, old.siblings[i]))
+
+    def fork(self, message_id: int) -> None:
+        """Make a chat of the branch up to a message and show it; the open chat stays as it is."""
+        chat = self._open
+        n = chat.index_of(message_id) + 1 if chat is not None else 0
+        if chat is None or n == 0 or self._is_readonly:
+            return
+        self._drafts.keep()
+        record, first_id = self._make.fork(chat.chat, n, self.tr("{title} (fork)").format(title=chat.chat.title))
+        self.chats.put(_row(record))
+        self._reading_id = record.id
+        self._store.submit(records.ForkChat(record, message_id, first_id))
+
+    def delete_message(self, message_id: int) -> None:
+        """Move a message and all that follows it to the bin; `undo_delete` brings them back."""
+        chat = self._open
+        if chat is None or chat.message(message_id) is None:
+            return
+        reply = self._replies.live_in(chat.chat.id)
+        if reply is not None:
+            self._engine.cancel(reply.job_id)
+        self._reading_id = chat.chat.id
+        self._store.submit(records.DeleteMessage(chat.chat.id, message_id))
+        self._count_undo(1)
 
     def stop(self) -> None:
         """Stop the reply of the open chat, also one that waits for its turn."""
@@ -158,13 +198,25 @@ class ChatController(QObject):
             return
         self._engine.forget_chat(chat_id)
         if chat_id == self._reading_id or chat_id == self.conversation.chat_id:
-            self._forget_draft()
+            self._drafts.forget()
             self.new_chat()
         self._store.submit(records.DeleteChat(chat_id))
+        self._count_undo(1)
 
     def undo_delete(self) -> None:
-        """Bring back the chat deleted last and show it."""
-        self._store.submit(records.UndoDelete())
+        """Bring back what was deleted last and show it."""
+        if self.n_undo:
+            self._count_undo(-1)
+            self._store.submit(records.UndoDelete())
+
+    def empty_bin(self) -> None:
+        """Delete for good what is in the bin, session files included."""
+        self._count_undo(-self.n_undo)
+        self._store.submit(records.EmptyBin())
+
+    def search(self, text: str) -> None:
+        """Look for chats that have a message with all words of a text; the list of chats shows them."""
+        self._store.submit(records.SearchChats(text))
 
     def rename_chat(self, chat_id: int, title: str) -> None:
         """Give a chat another title; an empty one changes nothing."""
@@ -180,8 +232,7 @@ class ChatController(QObject):
 
     def set_draft(self, text: str) -> None:
         """Keep what stands in the composer of the open chat, a moment after the last key."""
-        self._draft = text
-        self._draft_timer.start()
+        self._drafts.set(text)
 
     def load_model(self, path: str) -> None:
         """Load a model in the background; the one before is let go."""
@@ -192,7 +243,7 @@ class ChatController(QObject):
 
     def close(self) -> None:
         """Hand over what is not kept yet; storage is closed after this."""
-        self._keep_draft()
+        self._drafts.keep()
         self._settings.last_chat = self.conversation.chat_id or 0
         self._settings.sync()
 
@@ -207,6 +258,8 @@ class ChatController(QObject):
             case records.ChatRestored():
                 self.chats.put(_row(event.chat))
                 self.open_chat(event.chat.id)
+            case records.ChatsFound():
+                self.chats.set_found(event.text, event.chat_ids)
             case records.ReplySaved():
                 self._replies.mark_saved(event.message_id)
             case records.StoreFailed():
@@ -241,11 +294,11 @@ class ChatController(QObject):
         """Take in which models there are."""
         self.catalogue.set_entries(found.entries, found.free_bytes)
 
-    def _ask(self, chat: OpenChat, new: list[MessageRecord]) -> None:
-        """Keep new messages and ask for a reply to the last one of the branch."""
+    def _ask(self, chat: OpenChat, new: list[MessageRecord], reply: MessageRecord | None = None) -> None:
+        """Keep new messages and ask for a reply to the last one of the branch; `reply` is the message for it."""
         chat.messages += new
         prompt = prompt_of(chat.messages)
-        reply = replace(self._message(chat, chat.leaf, "assistant", ""), state="queued")
+        reply = replace(reply or self._make.message(chat, chat.leaf, "assistant", ""), state="queued")
         chat.messages.append(reply)
         model = self._board.model
         chat.chat = replace(
@@ -266,7 +319,7 @@ class ChatController(QObject):
         self._board.start(chat_id, self._n_ctx_new())
         is_first = self.conversation.chat_id is None
         self._reading_id = None
-        self._settings.last_chat = chat_id
+        self._settings.last_chat = self._drafts.chat_id = chat_id
         self.conversation.name(chat_id, chat.chat.title)
         for message in (*new, reply):
             self.conversation.append(message_item(message, is_out=False))
@@ -275,10 +328,27 @@ class ChatController(QObject):
         if is_first:
             self.chat_opened.emit(chat_id)
 
+    def _cut(self, chat: OpenChat, old: MessageRecord) -> None:
+        """Take a message and what follows it off the branch that is shown."""
+        i = chat.index_of(old.id)
+        del chat.messages[i:]
+        self.conversation.remove_from(i)
+
+    def _may_ask(self, text: str = "") -> bool:
+        """Whether a reply can be asked for now; where not, says why and gives the text back to the composer."""
+        refusal = self._refusal()
+        if refusal:
+            if text:
+                self.draft_restored.emit(text)
+            self.notice.emit(refusal)
+        return not refusal
+
     def _refusal(self) -> str:
         """Return why nothing can be sent now; empty where it can."""
-        if not self._next_id:
+        if not self._make.next_id:
             return self.tr("Your chats are still being read.")
+        if self._is_readonly:
+            return self.tr("These chats were written by a later version of Causerie: they can be read, not changed.")
         if self._board.model is None and not self._board.is_loading:
             return self.tr("Choose a model first.")
         if self._replies.live_in(self.conversation.chat_id) is not None:
@@ -286,8 +356,10 @@ class ChatController(QObject):
         return ""
 
     def _on_opened(self, event: StoreOpened) -> None:
-        self._next_id = event.next_id
-        self._new_draft = event.draft
+        self._make.next_id = event.next_id
+        self._drafts.of_new_chat = event.draft
+        self._is_readonly = event.is_readonly
+        self._count_undo(event.n_undo)
         self.chats.set_rows(_row(chat) for chat in event.chats)
         if event.notice:
             self.notice.emit(event.notice)
@@ -303,7 +375,7 @@ class ChatController(QObject):
         messages = self._replies.overlay(content.messages)
         self._open = OpenChat(replace(content.chat, is_unread=False), messages, content.out_ids)
         self._board.open_chat(chat_id, content.n_used, content.n_ctx)
-        self._settings.last_chat = chat_id
+        self._settings.last_chat = self._drafts.chat_id = chat_id
         self.conversation.load(chat_id, content.chat.title, self._open.items())
         row = self.chats.chat(chat_id)
         if row is not None and row.is_unread:
@@ -380,40 +452,9 @@ class ChatController(QObject):
         model = self._board.model
         return self._settings.n_ctx or (min(model.n_ctx_train, N_CTX_DEFAULT) if model else 0)
 
-    def _new_record(self, text: str) -> ChatRecord:
-        frozen = {"system_prompt": self._settings.system_prompt, "began_at": time.strftime("%Y-%m-%dT%H:%M:%S")}
-        now = time.time()
-        return ChatRecord(self._take_id(), title_of(text), now, frozen=json.dumps(frozen), n_ctx=self._settings.n_ctx)
-
-    def _message(
-        self, chat: OpenChat, parent: MessageRecord | None, role: Role, text: str, is_pinned: bool = False
-    ) -> MessageRecord:
-        parent_id = parent.id if parent else None
-        return MessageRecord(self._take_id(), chat.chat.id, parent_id, role, text, is_pinned=is_pinned)
-
-    def _take_id(self) -> int:
-        taken = self._next_id
-        self._next_id += 1
-        return taken
-
-    def _on_draft_timer_timeout(self) -> None:
-        self._keep_draft()
-
-    def _keep_draft(self) -> None:
-        """Hand the draft to storage where it has changed."""
-        self._draft_timer.stop()
-        if self._draft is None:
-            return
-        text, self._draft = self._draft, None
-        chat_id = self.conversation.chat_id
-        if chat_id is None:
-            self._new_draft = text
-        self._store.submit(records.SetDraft(chat_id, text))
-
-    def _forget_draft(self) -> None:
-        """Note that the composer is empty."""
-        self._draft = ""
-        self._keep_draft()
+    def _count_undo(self, n: int) -> None:
+        self.n_undo += n
+        self.undo_changed.emit()
 
 
 def _row(chat: ChatRecord) -> ChatRow:

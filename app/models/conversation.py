@@ -21,6 +21,7 @@ class MessageItem:
         error: why the reply failed, a sentence; empty where it did not.
         n_tokens: tokens generated for it; 0 for what a person wrote.
         tok_s: tokens a second while it was generated.
+        version: which of the n_versions of this message it is, from 1 on.
     """
 
     id: int
@@ -32,6 +33,8 @@ class MessageItem:
     error: str = ""
     n_tokens: int = 0
     tok_s: float = 0.0
+    version: int = 1
+    n_versions: int = 1
 
 
 class ConversationModel(QObject):

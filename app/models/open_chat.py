@@ -47,6 +47,15 @@ class OpenChat:
         """Return the messages as they are shown."""
         return [message_item(m, m.id in self.out_ids) for m in self.messages]
 
+    def index_of(self, message_id: int) -> int:
+        """Return the place of a message in the branch, -1 where it is not in it."""
+        return next((i for i, m in enumerate(self.messages) if m.id == message_id), -1)
+
+    def message(self, message_id: int) -> MessageRecord | None:
+        """Return a message of the branch."""
+        i = self.index_of(message_id)
+        return self.messages[i] if i >= 0 else None
+
     def put(self, record: MessageRecord) -> None:
         """Change the message with this id."""
         for i in range(len(self.messages) - 1, -1, -1):
@@ -67,6 +76,8 @@ def message_item(record: MessageRecord, is_out: bool) -> MessageItem:
         error=record.error,
         n_tokens=record.n_generated,
         tok_s=record.tok_s,
+        version=record.siblings.index(record.id) + 1 if record.siblings else 1,
+        n_versions=len(record.siblings) or 1,
     )
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-import time
-from pathlib import Path
+from collections import defaultdict
 
-from app.bridge.messages import ReplyFinished, SessionSaved
+from app.bridge.messages import ReplyFinished
 from app.storage.database import Database, Durability
-from app.storage.records import AddMessages, ChatContent, ChatRecord, MessageRecord, MessageState
+from app.storage.records import AddMessages, ChatContent, ChatRecord, ForkChat, MessageRecord, MessageState
+from app.storage.session_table import SessionTable
 
-BIN_DAYS = 30
-"""Days that a deleted chat can be brought back."""
-
-_CHAT = "id, title, used_at, leaf_id, frozen, model_ref, n_ctx, draft, unread, pinned"
+_CHAT = "id, title, used_at, leaf_id, frozen, model_ref, n_ctx, draft, unread, pinned, overflow, sampling"
 
 _BRANCH = """
 WITH RECURSIVE branch(id, depth) AS (
@@ -34,6 +31,7 @@ class ChatStore:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._sessions = SessionTable(database)
 
     def chats(self) -> tuple[ChatRecord, ...]:
         """Return the chats that are not in the bin, the one used last first."""
@@ -63,15 +61,7 @@ class ChatStore:
         """Keep new messages and their chat; on disk, against a loss of power too, when this returns."""
         chat = request.chat
         with self._db.transaction(Durability.FULL) as connection:
-            connection.execute(
-                f"INSERT INTO chat({_CHAT}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET "
-                "title=excluded.title, used_at=excluded.used_at, leaf_id=excluded.leaf_id, frozen=excluded.frozen, "
-                "model_ref=excluded.model_ref, n_ctx=excluded.n_ctx, draft=excluded.draft, unread=excluded.unread",
-                (
-                    *(chat.id, chat.title, chat.used_at, chat.leaf_id, chat.frozen, chat.model_ref),
-                    *(chat.n_ctx, chat.draft, chat.is_unread, chat.is_pinned),
-                ),
-            )
+            self._put_chat(chat)
             connection.executemany(
                 "INSERT INTO message(id, chat_id, parent_id, role, text, state, pinned, error, created_at) "
                 "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -80,6 +70,28 @@ class ChatStore:
                     for m in request.messages
                 ],
             )
+
+    def fork(self, request: ForkChat) -> None:
+        """Make a chat of the branch up to a message, with copies of its messages and their marks."""
+        chat = request.chat
+        with self._db.transaction(Durability.FULL) as connection:
+            self._put_chat(chat)
+            old_ids = [int(row["id"]) for row in connection.execute(_BRANCH, (request.message_id,))]
+            new_of = {old: request.first_id + i for i, old in enumerate(old_ids)}
+            for i, (old, new) in enumerate(new_of.items()):
+                connection.execute(
+                    "INSERT INTO message(id, chat_id, parent_id, role, text, state, pinned, error, created_at) "
+                    "SELECT ?, ?, ?, role, text, state, pinned, error, created_at FROM message WHERE id=?",
+                    (new, chat.id, new - 1 if i else None, old),
+                )
+                connection.execute(
+                    "INSERT INTO generation SELECT ?, model_fp, n_prompt, n_reused, n_computed, n_generated, token_ids, "
+                    "finish, prefill_ms, gen_ms, template_hash, params, engine, isa, context_hash "
+                    "FROM generation WHERE message_id=?",
+                    (new, old),
+                )
+            connection.execute("UPDATE chat SET leaf_id=? WHERE id=?", (new_of[request.message_id], chat.id))
+            self._sessions.fork(request.message_id, chat.id, new_of)
 
     def start_reply(self, message_id: int) -> None:
         """Mark a queued reply as being written."""
@@ -113,51 +125,52 @@ class ChatStore:
             if not self._has_message(event.message_id) or not event.model_fp:
                 return
             connection.execute(
-                "INSERT OR REPLACE INTO generation VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO generation(message_id, model_fp, n_prompt, n_reused, n_computed, n_generated, "
+                "token_ids, finish, prefill_ms, gen_ms) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(event.message_id, event.model_fp, stats.n_prompt, stats.n_reused, stats.n_computed),
                     *(stats.n_generated, event.token_ids, event.finish, stats.prefill_ms, stats.gen_ms),
                 ),
             )
-            session_id = self._session_id(event.chat_id, event.model_fp)
-            connection.execute(
-                "UPDATE session SET leaf_id=?, n_used=?, n_ctx=?, used_at=? WHERE id=?",
-                (event.message_id, event.n_used, event.n_ctx, time.time(), session_id),
-            )
-            connection.execute("DELETE FROM span WHERE session_id=?", (session_id,))
-            connection.executemany(
-                "INSERT INTO span SELECT ?, id, 'out' FROM message WHERE id=?",
-                [(session_id, message_id) for message_id in sorted(event.out_ids)],
-            )
-
-    def keep_session(self, event: SessionSaved) -> None:
-        """Note the file that holds a chat's memory."""
-        with self._db.transaction(Durability.NORMAL) as connection:
-            if connection.execute("SELECT 1 FROM chat WHERE id=?", (event.chat_id,)).fetchone() is None:
-                return
-            connection.execute(
-                "UPDATE session SET leaf_id=?, file=?, n_used=?, bytes=? WHERE id=?",
-                (
-                    *(event.message_id, event.file, event.n_tokens, event.n_bytes),
-                    self._session_id(event.chat_id, event.model_fp),
-                ),
-            )
+            self._sessions.finish_reply(event)
 
     def content(self, chat_id: int) -> ChatContent | None:
         """Return a chat with the messages of its branch, None where there is no such chat."""
-        connection = self._db.connection
-        row = connection.execute(f"SELECT {_CHAT} FROM chat WHERE id=? AND deleted_at IS NULL", (chat_id,)).fetchone()
+        chat = self.chat(chat_id)
+        if chat is None:
+            return None
+        siblings = self._siblings(chat_id)
+        rows = self._db.connection.execute(_BRANCH, (chat.leaf_id,))
+        messages = tuple(self._message(row, siblings[row["parent_id"]]) for row in rows)
+        return ChatContent(chat, messages, *self._sessions.state_of(chat_id))
+
+    def show_branch(self, chat_id: int, message_id: int) -> None:
+        """Make the branch through a message the one that is shown, down to its newest leaf."""
+        with self._db.transaction(Durability.NORMAL) as connection:
+            connection.execute("UPDATE chat SET leaf_id=? WHERE id=?", (self.newest_leaf(message_id), chat_id))
+
+    def newest_leaf(self, message_id: int) -> int:
+        """Return the last message of the branch below a message that always follows the newest child."""
+        row = self._db.connection.execute(
+            "WITH RECURSIVE down(id) AS (SELECT ? UNION ALL "
+            "SELECT (SELECT max(m.id) FROM message m WHERE m.parent_id = down.id AND m.deleted_at IS NULL) FROM down "
+            "WHERE down.id IS NOT NULL) SELECT max(id) FROM down",
+            (message_id,),
+        ).fetchone()
+        return int(row[0])
+
+    def leaf_without(self, chat_id: int, message_id: int) -> int | None:
+        """Return the leaf to show once a message is gone: below its newest sibling, else its parent."""
+        row = self._db.connection.execute(
+            "SELECT m.parent_id, (SELECT max(s.id) FROM message s WHERE s.chat_id = m.chat_id "
+            "AND s.parent_id IS m.parent_id AND s.id != m.id AND s.deleted_at IS NULL) AS sibling "
+            "FROM message m WHERE m.id=? AND m.chat_id=?",
+            (message_id, chat_id),
+        ).fetchone()
         if row is None:
             return None
-        chat = _chat_record(row)
-        messages = tuple(self._message(row) for row in connection.execute(_BRANCH, (chat.leaf_id,)))
-        session = connection.execute(
-            "SELECT id, n_used, n_ctx FROM session WHERE chat_id=? ORDER BY used_at DESC LIMIT 1", (chat_id,)
-        ).fetchone()
-        if session is None:
-            return ChatContent(chat, messages)
-        out = connection.execute("SELECT message_id FROM span WHERE session_id=? AND place='out'", (session[0],))
-        return ChatContent(chat, messages, frozenset(int(row[0]) for row in out), int(session[1]), int(session[2]))
+        parent_id: int | None = row["parent_id"]
+        return parent_id if row["sibling"] is None else self.newest_leaf(row["sibling"])
 
     def set_draft(self, chat_id: int | None, text: str) -> None:
         """Keep what stands in the composer."""
@@ -172,6 +185,13 @@ class ChatStore:
         row = self._db.connection.execute("SELECT value FROM meta WHERE key='draft'").fetchone()
         return str(row[0]) if row else ""
 
+    def chat(self, chat_id: int) -> ChatRecord | None:
+        """Return a chat that is not in the bin, None where there is none."""
+        row = self._db.connection.execute(
+            f"SELECT {_CHAT} FROM chat WHERE id=? AND deleted_at IS NULL", (chat_id,)
+        ).fetchone()
+        return _chat_record(row) if row else None
+
     def rename(self, chat_id: int, title: str) -> None:
         """Give a chat another title."""
         with self._db.transaction(Durability.NORMAL) as connection:
@@ -182,34 +202,28 @@ class ChatStore:
         with self._db.transaction(Durability.NORMAL) as connection:
             connection.execute("UPDATE chat SET unread=? WHERE id=?", (is_unread, chat_id))
 
-    def delete(self, chat_id: int) -> None:
-        """Move a chat to the bin."""
-        with self._db.transaction(Durability.FULL) as connection:
-            connection.execute("UPDATE chat SET deleted_at=? WHERE id=?", (time.time(), chat_id))
+    def _put_chat(self, chat: ChatRecord) -> None:
+        """Make a chat, or change it where it is there. Inside a transaction."""
+        self._db.connection.execute(
+            f"INSERT INTO chat({_CHAT}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET "
+            "title=excluded.title, used_at=excluded.used_at, leaf_id=excluded.leaf_id, frozen=excluded.frozen, "
+            "model_ref=excluded.model_ref, n_ctx=excluded.n_ctx, draft=excluded.draft, unread=excluded.unread, "
+            "overflow=excluded.overflow, sampling=excluded.sampling",
+            (
+                *(chat.id, chat.title, chat.used_at, chat.leaf_id, chat.frozen, chat.model_ref, chat.n_ctx),
+                *(chat.draft, chat.is_unread, chat.is_pinned, chat.overflow, chat.sampling),
+            ),
+        )
 
-    def undo_delete(self) -> ChatRecord | None:
-        """Take the chat deleted last out of the bin and return it."""
-        with self._db.transaction(Durability.FULL) as connection:
-            row = connection.execute(
-                f"SELECT {_CHAT} FROM chat WHERE deleted_at IS NOT NULL ORDER BY deleted_at DESC, id DESC LIMIT 1"
-            ).fetchone()
-            if row is None:
-                return None
-            connection.execute("UPDATE chat SET deleted_at=NULL WHERE id=?", (row[0],))
-        return _chat_record(row)
+    def _siblings(self, chat_id: int) -> dict[int | None, list[int]]:
+        """Return the children of each message of a chat, oldest first; those of None are its roots."""
+        children: dict[int | None, list[int]] = defaultdict(list)
+        query = "SELECT id, parent_id FROM message WHERE chat_id=? AND deleted_at IS NULL ORDER BY id"
+        for row in self._db.connection.execute(query, (chat_id,)):
+            children[row["parent_id"]].append(row["id"])
+        return children
 
-    def empty_bin(self, now: float, sessions: Path) -> None:
-        """Delete for good what has lain in the bin too long, session files included."""
-        query = "SELECT id FROM chat WHERE deleted_at < ?"
-        old = [int(row[0]) for row in self._db.connection.execute(query, (now - BIN_DAYS * 86_400,))]
-        if old:
-            with self._db.transaction(Durability.FULL) as connection:
-                connection.executemany("DELETE FROM chat WHERE id=?", [(chat_id,) for chat_id in old])
-        for chat_id in old:
-            for file in sessions.glob(f"{chat_id}.*"):
-                file.unlink(missing_ok=True)
-
-    def _message(self, row: sqlite3.Row) -> MessageRecord:
+    def _message(self, row: sqlite3.Row, siblings: list[int]) -> MessageRecord:
         text = row["text"]
         if row["state"] == "streaming":
             text += self._chunks(row["id"])
@@ -227,6 +241,7 @@ class ChatStore:
             model_fp=row["model_fp"] or "",
             n_generated=n_generated,
             tok_s=1000 * n_generated / gen_ms if gen_ms > 0 else 0.0,
+            siblings=tuple(siblings) if len(siblings) > 1 else (),
         )
 
     def _chunks(self, message_id: int) -> str:
@@ -246,15 +261,6 @@ class ChatStore:
         query = "SELECT 1 FROM message WHERE id=?"
         return self._db.connection.execute(query, (message_id,)).fetchone() is not None
 
-    def _session_id(self, chat_id: int, model_fp: str) -> int:
-        connection = self._db.connection
-        connection.execute(
-            "INSERT INTO session(chat_id, model_fp, used_at) VALUES(?, ?, ?) ON CONFLICT DO NOTHING",
-            (chat_id, model_fp, time.time()),
-        )
-        query = "SELECT id FROM session WHERE chat_id=? AND model_fp=?"
-        return int(connection.execute(query, (chat_id, model_fp)).fetchone()[0])
-
 
 def _chat_record(row: sqlite3.Row) -> ChatRecord:
     return ChatRecord(
@@ -268,4 +274,6 @@ def _chat_record(row: sqlite3.Row) -> ChatRecord:
         draft=row["draft"],
         is_unread=bool(row["unread"]),
         is_pinned=bool(row["pinned"]),
+        overflow=row["overflow"],
+        sampling=row["sampling"],
     )

@@ -1,4 +1,4 @@
-"""The SQLite file itself: opening, what to do with a damaged one, transactions, backups.
+"""The SQLite file itself: opening, what to do with a damaged or a later one, transactions, backups.
 
 Knows nothing of chats; `app.storage.chats` does. All of it belongs to the storage thread.
 """
@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 
 from app.storage.migrations import MIGRATIONS, SCHEMA
+from app.storage.salvage import salvage
 
 FILE_NAME = "causerie.db"
 BACKUP_FOLDER = "backups"
@@ -52,20 +53,41 @@ class Database:
     def open(cls, folder: Path) -> Database:
         """Open the folder's database, make it where there is none, and bring it to the schema of today.
 
-        A damaged file is kept under another name and the newest sound backup takes its place.
+        A damaged file is kept under another name; what can be read of it joins the newest sound backup. A file of a
+        later program is opened for reading only, and not a byte of it changes.
 
         Raises: sqlite3.Error, OSError: where the folder cannot be written to or the disk is full.
         """
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE_NAME
         try:
+            if _schema_of(path) > SCHEMA:
+                return cls._open_later(path)
             database = cls(_connect(path), folder)
+            database._migrate()
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
-            notice = _replace_damaged(path)
-            database = cls(_connect(path), folder, notice)
+            return cls._open_damaged(path)
+        return database
+
+    @classmethod
+    def _open_later(cls, path: Path) -> Database:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        connection.row_factory = sqlite3.Row
+        notice = "These chats were written by a later version of Causerie: they can be read, not changed."
+        database = cls(connection, path.parent, notice)
+        database.is_readonly = True
+        return database
+
+    @classmethod
+    def _open_damaged(cls, path: Path) -> Database:
+        aside = _set_aside(path)
+        day = _restore_backup(path)
+        database = cls(_connect(path), path.parent)
         database._migrate()
+        n_messages = salvage(aside, database.connection)
+        database.notice = _damage_notice(day, n_messages, aside.name)
         return database
 
     @classmethod
@@ -116,13 +138,7 @@ class Database:
     def _migrate(self) -> None:
         connection = self.connection
         connection.execute("CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
-        row = connection.execute("SELECT value FROM meta WHERE key='schema'").fetchone()
-        schema = int(row[0]) if row else 0
-        if schema > SCHEMA:
-            self.is_readonly = True
-            connection.execute("PRAGMA query_only=ON")
-            self.notice = "These chats were written by a later version of Causerie: they can be read, not changed."
-            return
+        schema = _schema(connection)
         if 0 < schema < SCHEMA:
             self._backup(time.time())
         for step in range(schema, SCHEMA):
@@ -155,24 +171,57 @@ def _connect(path: Path | str) -> sqlite3.Connection:
     return connection
 
 
-def _replace_damaged(path: Path) -> str:
-    """Rename the damaged file, put the newest sound backup in its place and say so."""
+def _schema(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT value FROM meta WHERE key='schema'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _schema_of(path: Path) -> int:
+    """Return the schema of a file without changing a byte of it, 0 where there is none."""
+    if not path.exists() or path.stat().st_size == 0:
+        return 0
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        has_meta = connection.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone()
+        return _schema(connection) if has_meta else 0
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename the damaged file and its log; returns its new path."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     aside = path.with_name(f"causerie.damaged-{stamp}.db")
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal"):
         part = path.with_name(path.name + suffix)
         if part.exists():
             os.replace(part, aside.with_name(aside.name + suffix))
+    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    return aside
+
+
+def _restore_backup(path: Path) -> str:
+    """Put the newest sound backup in a file's place; returns its day, "" where there is none."""
     for backup in _backups(path.parent):
         try:
             with contextlib.closing(_connect(backup)) as source, contextlib.closing(sqlite3.connect(path)) as target:
+                if _schema(source) > SCHEMA:
+                    continue
                 source.backup(target)
         except sqlite3.DatabaseError:
             path.unlink(missing_ok=True)
             continue
-        day = time.strftime("%Y-%m-%d", time.localtime(backup.stat().st_mtime))
-        return f"The file of your chats was damaged: the backup of {day} is shown, the damaged file is kept as {aside.name}."
-    return f"The file of your chats was damaged and there is no backup yet: it is kept as {aside.name}."
+        return time.strftime("%Y-%m-%d", time.localtime(backup.stat().st_mtime))
+    return ""
+
+
+def _damage_notice(day: str, n_messages: int, name: str) -> str:
+    if day and n_messages:
+        found = f"{n_messages:,} messages could be read from it, the backup of {day} gave the rest"
+    elif n_messages:
+        found = f"{n_messages:,} messages could be read from it, and there is no backup yet"
+    elif day:
+        found = f"the backup of {day} is shown"
+    else:
+        found = "nothing of it could be read, and there is no backup yet"
+    return f"The file of your chats was damaged: {found}. The damaged file is kept as {name}."
 
 
 def _backups(folder: Path) -> list[Path]:

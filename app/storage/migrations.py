@@ -72,6 +72,29 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY(session_id, message_id)
         ) WITHOUT ROWID""",
     ),
+    (
+        "ALTER TABLE chat ADD COLUMN overflow TEXT NOT NULL DEFAULT 'shift'",
+        "ALTER TABLE chat ADD COLUMN sampling TEXT NOT NULL DEFAULT ''",  # JSON; '': as the settings say
+        "ALTER TABLE message ADD COLUMN deleted_at REAL",
+        "ALTER TABLE message ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0",
+        "CREATE INDEX message_unindexed ON message(id) WHERE indexed=0",
+        """CREATE TABLE undo(
+            id INTEGER PRIMARY KEY,
+            chat_id INTEGER NOT NULL REFERENCES chat(id) ON DELETE CASCADE,
+            message_id INTEGER,                   -- the first message that was deleted; NULL: the whole chat
+            leaf_id INTEGER,                      -- the chat's leaf before
+            at REAL NOT NULL
+        )""",
+        "INSERT INTO undo(chat_id, leaf_id, at) "
+        "SELECT id, leaf_id, deleted_at FROM chat WHERE deleted_at IS NOT NULL ORDER BY deleted_at, id",
+        "CREATE VIRTUAL TABLE message_fts USING fts5(text, cjk)",
+        "ALTER TABLE session ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE generation ADD COLUMN template_hash TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE generation ADD COLUMN params TEXT NOT NULL DEFAULT ''",  # JSON
+        "ALTER TABLE generation ADD COLUMN engine TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE generation ADD COLUMN isa TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE generation ADD COLUMN context_hash TEXT NOT NULL DEFAULT ''",
+    ),
 )
 """Step i leads from schema i to schema i + 1."""
 

@@ -19,6 +19,8 @@ class ChatRecord:
         frozen: JSON of what enters the prompt, fixed at the first Send.
         model_ref: path of the model that answered last.
         used_at: seconds since the epoch.
+        overflow: what happens when the context is full.
+        sampling: JSON of how tokens are chosen; empty: as the settings say.
     """
 
     id: int
@@ -31,6 +33,8 @@ class ChatRecord:
     draft: str = ""
     is_unread: bool = False
     is_pinned: bool = False
+    overflow: str = "shift"
+    sampling: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class MessageRecord:
         parent_id: the message it answers or follows; None for the root of a chat.
         token_ids: i32 bytes of the ids the model made; empty for what a person wrote.
         model_fp: fingerprint of the model that made them.
+        siblings: ids of all versions of this message, itself included, oldest first; empty where it is the only one.
     """
 
     id: int
@@ -55,6 +60,7 @@ class MessageRecord:
     model_fp: str = ""
     n_generated: int = 0
     tok_s: float = 0.0
+    siblings: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,28 @@ class OpenChat:
     """Ask for a chat with the messages of its branch; `ChatContent` answers."""
 
     chat_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShowBranch:
+    """Show the branch through a message; `ChatContent` answers."""
+
+    chat_id: int
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForkChat:
+    """Make a chat of the branch up to a message; `ChatContent` answers.
+
+    Attributes:
+        chat: the new chat.
+        first_id: the copies of the messages get this id and those that follow.
+    """
+
+    chat: ChatRecord
+    message_id: int
+    first_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +136,28 @@ class DeleteChat:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteMessage:
+    """Move a message and all that follows it to the bin; `ChatContent` answers with what is shown now."""
+
+    chat_id: int
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class UndoDelete:
-    """Take the chat deleted last out of the bin; `ChatRestored` answers where there is one."""
+    """Bring back what was deleted last; `ChatRestored` answers where there is something."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyBin:
+    """Delete for good what is in the bin, session files included."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchChats:
+    """Ask which chats have a message with all words of a text; `ChatsFound` answers."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +165,21 @@ class CloseStore:
     """Write what is pending and end the thread."""
 
 
-StoreRequest = AddMessages | OpenChat | SetDraft | RenameChat | MarkRead | DeleteChat | UndoDelete | CloseStore
+StoreRequest = (
+    AddMessages
+    | OpenChat
+    | ShowBranch
+    | ForkChat
+    | SetDraft
+    | RenameChat
+    | MarkRead
+    | DeleteChat
+    | DeleteMessage
+    | UndoDelete
+    | EmptyBin
+    | SearchChats
+    | CloseStore
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +190,16 @@ class StoreOpened:
         next_id: first number that is free both for chats and for messages.
         draft: what stood in the composer of a chat without messages.
         notice: what happened to the file, a sentence; empty where nothing did.
+        n_undo: deletions that can be undone.
+        is_readonly: nothing can be changed.
     """
 
     chats: tuple[ChatRecord, ...]
     next_id: int
     draft: str
     notice: str
+    n_undo: int = 0
+    is_readonly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +220,17 @@ class ChatContent:
 
 @dataclass(frozen=True, slots=True)
 class ChatRestored:
-    """A chat came back from the bin."""
+    """A chat, or messages of it, came back from the bin."""
 
     chat: ChatRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ChatsFound:
+    """The chats that have a message with all words of a text."""
+
+    text: str
+    chat_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +247,4 @@ class StoreFailed:
     error: UserError
 
 
-StoreEvent = StoreOpened | ChatContent | ChatRestored | ReplySaved | StoreFailed
+StoreEvent = StoreOpened | ChatContent | ChatRestored | ChatsFound | ReplySaved | StoreFailed

@@ -13,29 +13,48 @@ from PySide6.QtCore import QObject, QThread, QTimer, Signal
 
 from app.bridge.messages import ReplyFinished, ReplyStarted, SessionSaved, TextChunk, UserError
 from app.storage import sessions
+from app.storage.bin import BIN_DAYS, Bin
 from app.storage.chats import ChatStore
 from app.storage.database import Database, is_damage
 from app.storage.records import (
     AddMessages,
     ChatRestored,
+    ChatsFound,
     CloseStore,
     DeleteChat,
+    DeleteMessage,
+    EmptyBin,
+    ForkChat,
     MarkRead,
     OpenChat,
     RenameChat,
     ReplySaved,
+    SearchChats,
     SetDraft,
+    ShowBranch,
     StoreEvent,
     StoreFailed,
     StoreOpened,
     StoreRequest,
     UndoDelete,
 )
+from app.storage.search import MessageIndex
+from app.storage.session_table import SessionTable
 
 FLUSH_MS = 150
 """Streamed text waits at most so long; with the slowest commit measured (89 ms) that stays under a quarter second."""
 
 log = logging.getLogger(__name__)
+
+
+class _Tables:
+    """What is done with one open database, by subject."""
+
+    def __init__(self, database: Database) -> None:
+        self.chats = ChatStore(database)
+        self.bin = Bin(database)
+        self.index = MessageIndex(database)
+        self.sessions = SessionTable(database)
 
 
 class StorageWorker(QObject):
@@ -53,7 +72,7 @@ class StorageWorker(QObject):
         super().__init__()
         self._folder = folder
         self._database: Database | None = None
-        self._store: ChatStore | None = None
+        self._tables: _Tables | None = None
         self._pending: list[tuple[int, str]] = []
         self._flush_timer: QTimer | None = None
 
@@ -70,36 +89,49 @@ class StorageWorker(QObject):
             self._fail(error)
             # The program can be used, and says that nothing is kept.
             database = Database.in_memory(self._folder)
-        self._database, self._store = database, ChatStore(database)
+        self._database, self._tables = database, _Tables(database)
         try:
-            if not database.is_readonly:
-                self._store.recover()
-            store = self._store
-            self._tell(StoreOpened(store.chats(), store.next_id(), store.draft(), database.notice))
-            if not database.is_readonly:
-                self._tidy(database, store)
+            self._open(database, self._tables)
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
+
+    def _open(self, database: Database, tables: _Tables) -> None:
+        chats = tables.chats
+        if not database.is_readonly:
+            chats.recover()
+        self._tell(
+            StoreOpened(
+                *(chats.chats(), chats.next_id(), chats.draft(), database.notice),
+                n_undo=0 if database.is_readonly else tables.bin.n_undo(),
+                is_readonly=database.is_readonly,
+            )
+        )
+        if not database.is_readonly:
+            now = time.time()
+            tables.bin.empty(now - BIN_DAYS * 86_400, self._folder / sessions.FOLDER_NAME)
+            sessions.prune(self._folder / sessions.FOLDER_NAME)
+            database.backup_if_due(now)
 
     def on_request(self, request: StoreRequest) -> None:
         """Carry out a request of the window."""
         if isinstance(request, CloseStore):
             self._close()
             return
-        store = self._store
-        if store is None:
+        tables = self._tables
+        if tables is None:
             return
         try:
-            self._write_pending(store)
-            self._run(store, request)
+            self._write_pending(tables.chats)
+            self._run(tables, request)
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
     def on_engine_event(self, event: object) -> None:
         """Keep what the engine made: it comes here directly, so that text is safe however busy the window is."""
-        store = self._store
-        if store is None:
+        tables = self._tables
+        if tables is None:
             return
+        store = tables.chats
         try:
             if isinstance(event, TextChunk):
                 self._pending.append((event.message_id, event.text))
@@ -111,40 +143,61 @@ class StorageWorker(QObject):
                 self._write_pending(store)
                 store.finish_reply(event)
                 self._tell(ReplySaved(event.message_id))
+                if self._database is not None:
+                    self._database.backup_if_due(time.time())
             elif isinstance(event, SessionSaved):
-                store.keep_session(event)
+                tables.sessions.keep(event)
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
-    def _run(self, store: ChatStore, request: StoreRequest) -> None:
+    def _run(self, tables: _Tables, request: StoreRequest) -> None:
+        chats = tables.chats
         match request:
             case AddMessages():
-                store.add_messages(request)
+                chats.add_messages(request)
             case OpenChat():
-                content = store.content(request.chat_id)
-                if content is not None:
-                    self._tell(content)
+                self._tell_content(chats, request.chat_id)
+            case ShowBranch():
+                chats.show_branch(request.chat_id, request.message_id)
+                self._tell_content(chats, request.chat_id)
+            case ForkChat():
+                chats.fork(request)
+                self._tell_content(chats, request.chat.id)
             case SetDraft():
-                store.set_draft(request.chat_id, request.text)
+                chats.set_draft(request.chat_id, request.text)
             case RenameChat():
-                store.rename(request.chat_id, request.title)
+                chats.rename(request.chat_id, request.title)
             case MarkRead():
-                store.mark_read(request.chat_id, request.is_unread)
+                chats.mark_read(request.chat_id, request.is_unread)
             case DeleteChat():
-                store.delete(request.chat_id)
+                tables.bin.delete_chat(request.chat_id)
+            case DeleteMessage():
+                leaf_id = chats.leaf_without(request.chat_id, request.message_id)
+                tables.bin.delete_message(request.chat_id, request.message_id, leaf_id)
+                self._tell_content(chats, request.chat_id)
             case UndoDelete():
-                chat = store.undo_delete()
+                chat_id = tables.bin.undo()
+                chat = None if chat_id is None else chats.chat(chat_id)
                 if chat is not None:
                     self._tell(ChatRestored(chat))
+            case EmptyBin():
+                tables.bin.empty(time.time(), self._folder / sessions.FOLDER_NAME)
+            case SearchChats():
+                self._tell(ChatsFound(request.text, tables.index.chats_with(request.text)))
             case CloseStore():
                 pass
             case _:
                 assert_never(request)
 
+    def _tell_content(self, chats: ChatStore, chat_id: int) -> None:
+        content = chats.content(chat_id)
+        if content is not None:
+            self._tell(content)
+
     def _flush(self) -> None:
-        if self._store is not None:
+        if self._tables is not None:
             try:
-                self._write_pending(self._store)
+                self._write_pending(self._tables.chats)
             except (sqlite3.Error, OSError) as error:
                 self._fail(error)
 
@@ -154,15 +207,9 @@ class StorageWorker(QObject):
             store.append_chunks(self._pending)
             self._pending = []
 
-    def _tidy(self, database: Database, store: ChatStore) -> None:
-        now = time.time()
-        store.empty_bin(now, self._folder / sessions.FOLDER_NAME)
-        sessions.prune(self._folder / sessions.FOLDER_NAME)
-        database.backup_if_due(now)
-
     def _close(self) -> None:
         self._flush()
-        self._store = None
+        self._tables = None
         if self._flush_timer is not None:
             self._flush_timer.stop()
         if self._database is not None:

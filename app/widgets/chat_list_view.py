@@ -63,12 +63,13 @@ def day_of(used_at: float, starts: tuple[tuple[float, Day], ...]) -> Day:
 
 
 class ChatFilter(QSortFilterProxyModel):
-    """The chats whose titles hold what is searched for; their titles can be edited."""
+    """The chats whose titles or messages hold what is searched for; their titles can be edited."""
 
     def __init__(self, chats: ChatListModel, parent: QObject) -> None:
         super().__init__(parent)
         self._chats = chats
         self._headings: list[Day | None] | None = None
+        self._searched = ""
         self.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
         # Before the source is set, so that views which listen too find the headings forgotten already.
         self.modelReset.connect(self._forget_headings)
@@ -78,6 +79,20 @@ class ChatFilter(QSortFilterProxyModel):
         self.layoutChanged.connect(self._forget_headings)
         self.dataChanged.connect(self._forget_headings)
         self.setSourceModel(chats)
+        chats.found_changed.connect(self.invalidate)
+
+    def search(self, text: str) -> None:
+        """Show only the chats that hold this text."""
+        self._searched = text
+        self.setFilterFixedString(text)
+
+    def filterAcceptsRow(self, source_row: int, source_parent: _Index) -> bool:
+        """Whether a chat is shown."""
+        if super().filterAcceptsRow(source_row, source_parent):
+            return True
+        chats = self._chats
+        chat_id = chats.index(source_row).data(ChatListModel.ChatIdRole)
+        return chats.searched == self._searched and chat_id in chats.found_ids
 
     def flags(self, index: _Index) -> Qt.ItemFlag:
         """Return what can be done with a row."""
@@ -93,7 +108,7 @@ class ChatFilter(QSortFilterProxyModel):
         return self._headings[row] if row < len(self._headings) else None
 
     def _times(self) -> Iterable[float]:
-        if not self.filterRegularExpression().pattern():
+        if not self._searched:
             return (chat.used_at for chat in self._chats.rows())
         return (float(self.index(i, 0).data(ChatListModel.UsedAtRole)) for i in range(self.rowCount()))
 
@@ -286,8 +301,8 @@ class ChatListView(QListView):
             self.setCurrentIndex(QModelIndex())
 
     def set_search(self, text: str) -> None:
-        """Show only the chats whose titles hold this text."""
-        self._filter.setFilterFixedString(text.strip())
+        """Show only the chats whose titles or messages hold this text."""
+        self._filter.search(text)
 
     def n_shown(self) -> int:
         """Return the number of rows."""

@@ -23,11 +23,13 @@ class Sidebar(QWidget):
     Signals:
         new_chat_requested, hide_requested.
         search_left: Escape was pressed in the search field.
+        search_changed(text): what is searched for, without blanks around it.
     """
 
     new_chat_requested = Signal()
     hide_requested = Signal()
     search_left = Signal()
+    search_changed = Signal(str)
 
     def __init__(self, chats: ChatListModel, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -56,6 +58,7 @@ class Sidebar(QWidget):
         chats.modelReset.connect(self._on_chats_changed)
         chats.rowsInserted.connect(self._on_chats_changed)
         chats.rowsRemoved.connect(self._on_chats_changed)
+        chats.found_changed.connect(self._on_chats_changed)
         theme.changed.connect(self._on_theme_changed)
         self._on_theme_changed()
         self._on_chats_changed()
@@ -95,7 +98,8 @@ class Sidebar(QWidget):
         column.addWidget(self.chat_list, 1)
 
     def _on_search_changed(self, text: str) -> None:
-        self.chat_list.set_search(text)
+        self.chat_list.set_search(text.strip())
+        self.search_changed.emit(text.strip())
         self._on_chats_changed()
 
     def _on_chats_changed(self) -> None:
@@ -103,7 +107,7 @@ class Sidebar(QWidget):
         if self._chats.rowCount() == 0:
             self._empty_label.setText(self.tr("Your chats will be listed here. Write a message to begin the first."))
         else:
-            self._empty_label.setText(self.tr("No chat has this in its title."))
+            self._empty_label.setText(self.tr("No chat has this in its title or its messages."))
         self._empty_label.setVisible(is_empty)
 
     def _on_theme_changed(self) -> None:

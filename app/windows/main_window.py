@@ -25,9 +25,9 @@ from app.widgets.notice_bar import NoticeBar
 from app.widgets.shortcut_help import ShortcutHelp
 from app.widgets.sidebar import Sidebar
 from app.widgets.status_line import StatusLine
+from app.windows.chat_commands import UNDO, ChatCommands
 
 _OPENED_SCHEMES = ("http", "https", "mailto")
-_UNDO = "undo-delete"
 _LINK = "link:"
 
 
@@ -35,7 +35,7 @@ class MainWindow(QWidget):
     """List of chats at the left, conversation and composer in the middle.
 
     Attributes:
-        controller, theme: what actions of the table call beside the window itself.
+        controller, theme, commands: what actions of the table call beside the window itself.
 
     Thread: GUI thread.
     """
@@ -48,7 +48,6 @@ class MainWindow(QWidget):
         self.controller = controller
         self._settings = settings
         self.theme = theme
-        self._has_deleted = False
         self._picker: ModelPicker | None = None
         self._sidebar = Sidebar(controller.chats, theme, self)
         self._side_line = QWidget(self)
@@ -60,6 +59,7 @@ class MainWindow(QWidget):
         self._composer = Composer(controller.generation, theme, self)
         self._status = StatusLine(controller.generation, self)
         self._notice = NoticeBar(theme, self._composer, self)
+        self.commands = ChatCommands(controller, self._view, self._composer, self._notice, self)
         self._actions = Actions(self)
         menu = QMenu(self)
         self._actions.fill_all(menu)
@@ -102,9 +102,10 @@ class MainWindow(QWidget):
         self._sidebar.new_chat_requested.connect(self.new_chat)
         self._sidebar.hide_requested.connect(self.toggle_sidebar)
         self._sidebar.search_left.connect(self._composer.setFocus)
+        self._sidebar.search_changed.connect(controller.search)
         self._sidebar.chat_list.chat_chosen.connect(controller.open_chat)
         self._sidebar.chat_list.rename_requested.connect(controller.rename_chat)
-        self._sidebar.chat_list.delete_requested.connect(self._delete)
+        self._sidebar.chat_list.delete_requested.connect(self.commands.delete_chat)
         self._header.sidebar_requested.connect(self.toggle_sidebar)
         self._header.new_chat_requested.connect(self.new_chat)
         self._empty.pick_requested.connect(self.pick_model)
@@ -113,14 +114,13 @@ class MainWindow(QWidget):
         self._composer.stop_requested.connect(controller.stop)
         self._composer.text_changed.connect(controller.set_draft)
         self._composer.model_requested.connect(self.pick_model)
-        self._composer.recall_requested.connect(self._on_recall_requested)
         self._composer.context_requested.connect(self._notice.say)
         self._view.link_clicked.connect(self._on_link_clicked)
-        self._view.regenerate_requested.connect(controller.regenerate)
         self._notice.accepted.connect(self._on_notice_accepted)
         controller.chat_opened.connect(self._on_chat_opened)
         controller.draft_restored.connect(self._composer.set_text)
         controller.notice.connect(self._notice.say)
+        controller.undo_changed.connect(self._update_actions)
         self.theme.changed.connect(self._on_theme_changed)
         controller.generation.changed.connect(self._update_actions)
         conversation.reset.connect(self._on_conversation_changed)
@@ -151,14 +151,7 @@ class MainWindow(QWidget):
         """Delete the open chat; a notice offers to bring it back."""
         chat_id = self.controller.conversation.chat_id
         if chat_id is not None:
-            self._delete(chat_id)
-
-    def undo_delete(self) -> None:
-        """Bring back the chat deleted last."""
-        self._has_deleted = False
-        self.controller.undo_delete()
-        self._notice.hide()
-        self._update_actions()
+            self.commands.delete_chat(chat_id)
 
     def copy_last_reply(self) -> None:
         """Copy the last reply."""
@@ -199,18 +192,12 @@ class MainWindow(QWidget):
         if self.controller.generation.phase == Phase.NO_MODEL:
             self.pick_model()
             return
-        self._composer.clear()
-        self.controller.send(text)
+        self.commands.submit(text)
 
     def _on_chat_opened(self, chat_id: int) -> None:
-        if self._notice.key != _UNDO:
+        if self._notice.key != UNDO:
             self._notice.hide()
         self._composer.setFocus()
-
-    def _on_recall_requested(self) -> None:
-        own = [item.text for item in self.controller.conversation.items() if item.role == "user"]
-        if own:
-            self._composer.set_text(own[-1])
 
     def _on_conversation_changed(self) -> None:
         conversation = self.controller.conversation
@@ -231,19 +218,9 @@ class MainWindow(QWidget):
             self._notice.show_notice(self.tr("This is not a web address and is not opened: {url}").format(url=shown))
 
     def _on_notice_accepted(self, key: str) -> None:
-        if key == _UNDO:
-            self.undo_delete()
-        elif key.startswith(_LINK):
+        if key.startswith(_LINK):
             QDesktopServices.openUrl(QUrl(key.removeprefix(_LINK)))
             self._composer.setFocus()
-
-    def _delete(self, chat_id: int) -> None:
-        row = self.controller.chats.chat(chat_id)
-        self.controller.delete_chat(chat_id)
-        self._has_deleted = True
-        title = row.title if row else ""
-        self._notice.show_notice(self.tr("Deleted: {title}").format(title=title), self.tr("Bring it back"), _UNDO)
-        self._update_actions()
 
     def _model_picker(self) -> ModelPicker:
         if self._picker is None:
@@ -274,7 +251,7 @@ class MainWindow(QWidget):
             holds |= When.REPLY_EXISTS
         if phase not in (Phase.NO_MODEL, Phase.LOADING):
             holds |= When.MODEL_READY
-        if self._has_deleted:
+        if self.controller.n_undo:
             holds |= When.DELETED
         self._actions.update_enabled(holds)
         for mode in ThemeMode:

@@ -9,10 +9,12 @@ import pytest
 
 from app.bridge.messages import ReplyFinished, ReplyStats, SessionSaved, UserError
 from app.storage import sessions
+from app.storage.bin import Bin
 from app.storage.chats import ChatStore
 from app.storage.database import FILE_NAME, Database, Durability
 from app.storage.migrations import SCHEMA
 from app.storage.records import AddMessages, ChatRecord, MessageRecord
+from app.storage.session_table import SessionTable
 
 
 def open_store(folder: Path) -> tuple[Database, ChatStore]:
@@ -101,15 +103,16 @@ def test_the_bin_gives_back_the_last_first_and_survives_a_restart(tmp_path: Path
     database, store = open_store(tmp_path)
     for chat_id in (1, 2, 3):
         exchange(store, chat_id, 10 * chat_id)
-    store.delete(2)
-    time.sleep(0.002)
-    store.delete(1)
+    deleted = Bin(database)
+    deleted.delete_chat(2)
+    deleted.delete_chat(1)
     assert [chat.id for chat in store.chats()] == [3]
     assert store.content(1) is None
     database.close()
     database, store = open_store(tmp_path)
-    restored = [store.undo_delete(), store.undo_delete(), store.undo_delete()]
-    assert [chat.id if chat else None for chat in restored] == [1, 2, None]
+    deleted = Bin(database)
+    assert deleted.n_undo() == 2
+    assert [deleted.undo(), deleted.undo(), deleted.undo()] == [1, 2, None]
     content = store.content(1)
     assert content is not None and len(content.messages) == 2
     database.close()
@@ -122,12 +125,13 @@ def test_the_bin_is_emptied_after_its_time_with_the_session_files(tmp_path: Path
     for chat_id in (1, 11):
         exchange(store, chat_id, 10 * chat_id)
         (folder / f"{chat_id}.abc.kv").write_bytes(b"x")
-    store.delete(1)
-    store.empty_bin(time.time(), folder)
-    assert store.undo_delete() is not None
-    store.delete(1)
-    store.empty_bin(time.time() + 31 * 86_400, folder)
-    assert store.undo_delete() is None
+    deleted = Bin(database)
+    deleted.delete_chat(1)
+    deleted.empty(time.time() - 60, folder)
+    assert deleted.undo() == 1
+    deleted.delete_chat(1)
+    deleted.empty(time.time() + 60, folder)
+    assert deleted.undo() is None
     assert [path.name for path in folder.iterdir()] == ["11.abc.kv"]
     assert database.connection.execute("SELECT count(*) FROM message WHERE chat_id=1").fetchone()[0] == 0
     database.close()
@@ -151,8 +155,9 @@ def test_drafts_titles_and_marks(tmp_path: Path) -> None:
     store.set_draft(1, "half")
     store.rename(1, "Streams")
     store.mark_read(1, True)
-    store.keep_session(SessionSaved(1, 11, "fp", "1.fp.kv", 24, 4096))
-    store.keep_session(SessionSaved(99, 11, "fp", "99.fp.kv", 24, 4096))
+    table = SessionTable(database)
+    table.keep(SessionSaved(1, 11, "fp", "1.fp.kv", 24, 4096))
+    table.keep(SessionSaved(99, 11, "fp", "99.fp.kv", 24, 4096))
     database.close()
     database, store = open_store(tmp_path)
     (chat,) = store.chats()

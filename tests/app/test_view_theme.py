@@ -15,6 +15,7 @@ from app.actions import ACTIONS, When
 from app.icons import app_icon, icon_pixmap
 from app.models import ChatController
 from app.theme import DARK, LIGHT, ZOOM_STEPS, Colours, Theme, ThemeMode, palette_of, style_sheet
+from app.windows.chat_commands import ChatCommands
 from app.windows.main_window import MainWindow
 
 GROUNDS = ("ground", "side", "raised", "tint", "code", "hover", "selected")
@@ -29,7 +30,12 @@ PAIRS = [
 ]
 
 
-OWNERS: dict[str, type] = {"": MainWindow, "controller": ChatController, "theme": Theme}
+OWNERS: dict[str, type] = {
+    "": MainWindow,
+    "controller": ChatController,
+    "theme": Theme,
+    "commands": ChatCommands,
+}
 
 
 def luminance(colour: str) -> float:

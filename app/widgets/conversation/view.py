@@ -15,7 +15,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
-from app.models import ConversationModel
+from app.models import ConversationModel, MessageItem
 from app.theme import GRID, Theme
 from app.widgets.conversation.conversation_layout import Place
 from app.widgets.conversation.message_actions import MessageActions
@@ -35,13 +35,18 @@ class ConversationView(PaintedConversation):
 
     Signals:
         link_clicked(url): a person wants to go there; nothing was opened.
-        regenerate_requested: make the last reply again.
+        version_requested(message_id, step), edit_requested(message_id), regenerate_requested(message_id),
+        fork_requested(message_id), delete_requested(message_id): an action of a message was chosen.
 
     Thread: GUI thread.
     """
 
     link_clicked = Signal(str)
-    regenerate_requested = Signal()
+    version_requested = Signal(int, int)
+    edit_requested = Signal(int)
+    regenerate_requested = Signal(int)
+    fork_requested = Signal(int)
+    delete_requested = Signal(int)
 
     def __init__(self, conversation: ConversationModel, theme: Theme, parent: QWidget | None = None) -> None:
         self._actions: MessageActions | None = None
@@ -61,7 +66,11 @@ class ConversationView(PaintedConversation):
         self._drag_timer.timeout.connect(self._on_drag_due)
         self._copied_timer.timeout.connect(self._on_copied_over)
         self._actions.copy_requested.connect(self._on_copy_requested)
+        self._actions.version_requested.connect(self.version_requested)
+        self._actions.edit_requested.connect(self.edit_requested)
         self._actions.regenerate_requested.connect(self.regenerate_requested)
+        self._actions.fork_requested.connect(self.fork_requested)
+        self._actions.delete_requested.connect(self.delete_requested)
         self._on_reset()
 
     def copy_selection(self) -> None:
@@ -84,6 +93,14 @@ class ConversationView(PaintedConversation):
         if code is not None:
             QGuiApplication.clipboard().setText(code)
         return code is not None
+
+    def acted_on(self) -> MessageItem | None:
+        """Return the message that the pointer or the keyboard is on, else the last that has several versions."""
+        items = self._conversation.items()
+        i = self._acting()
+        if i >= 0:
+            return items[i]
+        return next((item for item in reversed(items) if item.n_versions > 1), None)
 
     def select_all(self) -> None:
         """Mark the whole conversation."""
@@ -127,7 +144,7 @@ class ConversationView(PaintedConversation):
         if i < 0 or items[i].state in ("streaming", "queued"):
             self._actions.hide()
             return
-        self._actions.show_for(items[i], can_regenerate=i == self._last_reply())
+        self._actions.show_for(items[i])
         footer = self._geometry.footer(i).toRect()
         is_right = self._layout.message(i).is_bubble
         x = footer.right() - self._actions.width() if is_right else footer.left() - GRID // 2

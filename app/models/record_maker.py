@@ -1,0 +1,55 @@
+"""New chats and messages as records, each with a number of its own."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+from app.bridge.messages import Role
+from app.models.open_chat import OpenChat, title_of
+from app.settings import Settings
+from app.storage.records import ChatRecord, MessageRecord
+
+
+class RecordMaker:
+    """Makes records; what enters a chat's prompt is fixed when the chat is made.
+
+    Attributes:
+        next_id: the first free number, for chats and messages alike; 0 until storage has told it.
+
+    Thread: GUI thread.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.next_id = 0
+        self._settings = settings
+
+    def chat(self, text: str) -> ChatRecord:
+        """Return a new chat that begins with this message."""
+        frozen = {"system_prompt": self._settings.system_prompt, "began_at": time.strftime("%Y-%m-%dT%H:%M:%S")}
+        now = time.time()
+        return ChatRecord(self.take_ids(), title_of(text), now, frozen=json.dumps(frozen), n_ctx=self._settings.n_ctx)
+
+    def fork(self, chat: ChatRecord, n_messages: int, title: str) -> tuple[ChatRecord, int]:
+        """Return a chat like another one, and the first of n_messages numbers for the copies of its messages."""
+        first_id = self.take_ids(n_messages)
+        return replace(chat, id=self.take_ids(), title=title, used_at=time.time(), leaf_id=None, draft=""), first_id
+
+    def message(
+        self, chat: OpenChat, parent: MessageRecord | None, role: Role, text: str, is_pinned: bool = False
+    ) -> MessageRecord:
+        """Return a new message behind its parent."""
+        parent_id = parent.id if parent else None
+        return MessageRecord(self.take_ids(), chat.chat.id, parent_id, role, text, is_pinned=is_pinned)
+
+    def version(self, chat: OpenChat, old: MessageRecord, text: str) -> MessageRecord:
+        """Return another version of a message: its sibling."""
+        new = MessageRecord(self.take_ids(), chat.chat.id, old.parent_id, old.role, text, is_pinned=old.is_pinned)
+        return replace(new, siblings=(*(old.siblings or (old.id,)), new.id))
+
+    def take_ids(self, n: int = 1) -> int:
+        """Take n numbers that follow each other; returns the first."""
+        taken = self.next_id
+        self.next_id += n
+        return taken

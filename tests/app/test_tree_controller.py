@@ -1,0 +1,200 @@
+"""Versions, forks, deleting and search, from the controller and from the window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QApplication
+from pytestqt.qtbot import QtBot
+
+from app.settings import Settings
+from app.theme import Theme, ThemeMode
+from app.windows.main_window import MainWindow
+from tests.app.fakes import make_bench
+
+
+class Desk:
+    """A window on a controller with a scripted engine."""
+
+    def __init__(self, folder: Path, app: QApplication) -> None:
+        self.owner = QObject()
+        self.controller, self.engine, self.store = make_bench(folder, self.owner)
+        self.notices: list[str] = []
+        self.controller.notice.connect(self.notices.append)
+        settings = Settings(folder / "window.ini", self.owner)
+        self.window = MainWindow(self.controller, settings, Theme(app, ThemeMode.LIGHT, parent=self.owner))
+
+    def say(self, text: str, answer: str) -> None:
+        self.controller.send(text)
+        self.answer(answer)
+
+    def answer(self, text: str) -> None:
+        job_id = self.engine.last_job_id
+        self.engine.start(job_id)
+        self.engine.say(job_id, text)
+        self.engine.finish(job_id)
+
+    def texts(self) -> list[str]:
+        return [item.text for item in self.controller.conversation.items()]
+
+    def versions(self) -> list[tuple[int, int]]:
+        return [(item.version, item.n_versions) for item in self.controller.conversation.items()]
+
+    def id_of(self, i: int) -> int:
+        return self.controller.conversation.items()[i].id
+
+    def prompt(self) -> list[str]:
+        return [m.text for m in self.engine.prompts[self.engine.last_job_id]]
+
+    def press(self, i: int, name: str) -> None:
+        """Press a button among the actions of a message."""
+        view = self.window._view
+        view._hover(i)
+        assert view._actions is not None
+        button = next(b for b in view._actions.findChildren(QAbstractButton) if b.accessibleName() == name)
+        QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+@pytest.fixture
+def desk(qtbot: QtBot, qapp: QApplication, tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path, qapp)
+    qtbot.addWidget(desk.window)
+    desk.window.show()
+    qtbot.waitExposed(desk.window)
+    yield desk
+
+
+def test_an_edited_message_is_a_version_beside_the_old_one(desk: Desk) -> None:
+    desk.say("one", "eins")
+    desk.say("two", "zwei")
+    desk.controller.edit(desk.id_of(2), "three")
+    assert desk.prompt() == ["one", "eins", "three"]
+    desk.answer("drei")
+    assert desk.texts() == ["one", "eins", "three", "drei"]
+    assert desk.versions() == [(1, 1), (1, 1), (2, 2), (1, 1)]
+    desk.controller.step_version(desk.id_of(2), -1)
+    assert desk.texts() == ["one", "eins", "two", "zwei"]
+    assert desk.versions()[2] == (1, 2)
+    desk.controller.step_version(desk.id_of(2), -1)
+    assert desk.texts()[2] == "two"
+    desk.controller.step_version(desk.id_of(2), 1)
+    assert desk.texts() == ["one", "eins", "three", "drei"]
+
+
+def test_the_first_message_can_be_edited(desk: Desk) -> None:
+    desk.say("one", "eins")
+    desk.controller.edit(desk.id_of(0), "two")
+    desk.answer("zwei")
+    assert desk.texts() == ["two", "zwei"]
+    desk.controller.step_version(desk.id_of(0), -1)
+    assert desk.texts() == ["one", "eins"]
+
+
+def test_any_reply_can_be_made_again(desk: Desk) -> None:
+    desk.say("one", "eins")
+    desk.say("two", "zwei")
+    desk.controller.regenerate_reply(desk.id_of(1))
+    assert desk.prompt() == ["one"]
+    desk.answer("uno")
+    assert (desk.texts(), desk.versions()) == (["one", "uno"], [(1, 1), (2, 2)])
+    desk.controller.regenerate()
+    desk.answer("un")
+    assert desk.versions() == [(1, 1), (3, 3)]
+
+
+def test_a_fork_leaves_the_chat_as_it_is(desk: Desk) -> None:
+    desk.say("one", "eins")
+    desk.say("two", "zwei")
+    first = desk.controller.conversation.chat_id
+    desk.controller.fork(desk.id_of(1))
+    assert desk.controller.conversation.chat_id != first
+    assert desk.controller.conversation.title == "one (fork)"
+    assert desk.texts() == ["one", "eins"]
+    desk.say("other", "anders")
+    prompt = desk.engine.prompts[desk.engine.last_job_id]
+    assert [m.text for m in prompt] == ["one", "eins", "other"]
+    assert prompt[1].token_ids == b"\x01\0\0\0"
+    assert first is not None
+    desk.controller.open_chat(first)
+    assert desk.texts() == ["one", "eins", "two", "zwei"]
+
+
+def test_deleted_messages_come_back_also_after_a_restart(desk: Desk, qapp: QApplication, tmp_path: Path) -> None:
+    desk.say("one", "eins")
+    desk.say("two", "zwei")
+    desk.press(2, "Delete from here on")
+    assert desk.texts() == ["one", "eins"]
+    again = Desk(tmp_path, qapp)
+    again.controller.open_chat(again.controller.chats.rows()[0].chat_id)
+    assert again.texts() == ["one", "eins"]
+    assert again.window._actions.action("undo_delete").isEnabled()
+    again.controller.undo_delete()
+    assert again.texts() == ["one", "eins", "two", "zwei"]
+    assert not again.window._actions.action("undo_delete").isEnabled()
+    again.window.deleteLater()
+
+
+def test_the_window_edits_in_the_composer(desk: Desk) -> None:
+    desk.say("one", "eins")
+    desk.press(0, "Write another version")
+    composer = desk.window._composer
+    assert composer.text == "one"
+    QTest.keyClicks(composer._edit, " more")
+    QTest.keyClick(composer._edit, Qt.Key.Key_Return)
+    desk.answer("mehr")
+    assert desk.texts() == ["one more", "mehr"]
+    assert composer.text == "" and desk.window._notice.isHidden()
+    QTest.keyClick(composer._edit, Qt.Key.Key_Left, Qt.KeyboardModifier.AltModifier)
+    assert desk.texts() == ["one", "eins"]
+    QTest.keyClick(composer._edit, Qt.Key.Key_Up)
+    assert composer.text == "one"
+    desk.window._notice._button.click()
+    assert composer.text == ""
+    QTest.keyClicks(composer._edit, "plain")
+    QTest.keyClick(composer._edit, Qt.Key.Key_Return)
+    assert desk.texts()[:3] == ["one", "eins", "plain"]
+
+
+def test_search_looks_into_messages(desk: Desk) -> None:
+    desk.say("rivers", "The Danube is long.")
+    desk.controller.new_chat()
+    desk.say("lakes", "Deep.")
+    chats = desk.window._sidebar.chat_list
+    QTest.keyClicks(desk.window._sidebar._search_edit, "danu")
+    assert chats.n_shown() == 1
+    QTest.keyClicks(desk.window._sidebar._search_edit, "x")
+    assert chats.n_shown() == 0
+    desk.window._sidebar._search_edit.clear()
+    assert chats.n_shown() == 2
+
+
+def test_emptying_the_bin_asks_first(desk: Desk) -> None:
+    desk.say("one", "eins")
+    chat_id = desk.controller.conversation.chat_id
+    assert chat_id is not None
+    desk.controller.delete_chat(chat_id)
+    desk.window._actions.action("empty_bin").trigger()
+    assert desk.controller.n_undo == 1
+    desk.window._notice._button.click()
+    assert desk.controller.n_undo == 0
+    desk.controller.undo_delete()
+    assert desk.controller.chats.rowCount() == 0
+
+
+def test_a_later_schema_is_read_and_nothing_can_be_sent(desk: Desk, qapp: QApplication, tmp_path: Path) -> None:
+    desk.say("one", "eins")
+    database = desk.store.worker._database
+    assert database is not None
+    database.connection.execute("UPDATE meta SET value='99' WHERE key='schema'")
+    database.close()
+    again = Desk(tmp_path, qapp)
+    again.controller.open_chat(again.controller.chats.rows()[0].chat_id)
+    assert again.texts() == ["one", "eins"]
+    again.controller.send("two")
+    assert again.texts() == ["one", "eins"]
+    assert "later version" in again.notices[-1]
+    again.window.deleteLater()
