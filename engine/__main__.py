@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from engine.cli import bench, chat, convert, embed, generate, graph, info, perplexity, tokenize
+from engine.cli import bench, chat, convert, embed, generate, graph, info, perplexity, serve, tokenize
 from engine.errors import EngineError
 
-COMMANDS = (generate, chat, bench, info, tokenize, perplexity, embed, graph, convert)
+COMMANDS = (generate, chat, bench, info, tokenize, perplexity, embed, graph, convert, serve)
 INTERRUPTED = 130
 """Exit status of a program that Ctrl+C ended. Source: the shells' 128 + SIGINT."""
 

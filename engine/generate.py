@@ -18,9 +18,10 @@ from typing import Literal
 
 from engine.cancel import CancelFlag
 from engine.errors import BatchError, SamplingParamError
-from engine.sampling import SamplerParams, StopStrings
+from engine.sampling import Sampler, SamplerParams, StopStrings
 from engine.session import PrefillProgress, Session, TurnsLeft
 from engine.turns import Turn
+from engine.types import F32Array
 
 FinishReason = Literal["stop", "length", "cancelled", "context"]
 
@@ -119,89 +120,106 @@ def generate(
         KernelStatusError: logits that are not finite.
     """
     cancel = cancel or CancelFlag()
-    turns = [turn for turn in prompt if isinstance(turn, Turn)]
-    ids = [token for token in prompt if not isinstance(token, Turn)]
-    if turns and ids:
-        raise BatchError("a prompt is turns or ids, not both")
-    reply = _Reply(session, params, cancel, is_continuation=not turns)
+    reply = Reply(session, prompt, params, cancel)
     with cancel.bound(session.ctx.abort_flag):
-        yield from reply.prefill(turns or [Turn("prompt", tuple(ids), pinned=True)])
-        yield from reply.stream()
-        yield from reply.finish()
+        try:
+            yield from reply.begin()
+            yield from session.prefill()
+            while not reply.is_over() and session.is_ready:
+                yield from reply.step(session.logits())
+                if len(session.pending) > 1:  # turns left that a memory without shifting has to compute anew
+                    yield from session.prefill()
+                elif session.pending:
+                    session.compute()
+            yield from reply.finish()
+        finally:
+            reply.close()
 
 
-class _Reply:
-    """One reply while it is made."""
+class Reply:
+    """One reply while it is made: whoever drives it computes what is pending in its session, between its steps.
 
-    def __init__(self, session: Session, params: GenerateParams, cancel: CancelFlag, is_continuation: bool) -> None:
+    `generate` drives one; `engine.scheduler` drives many in one batch.
+
+    Args: as for `generate`.
+    """
+
+    def __init__(
+        self, session: Session, prompt: Sequence[Turn] | Sequence[int], params: GenerateParams, cancel: CancelFlag
+    ) -> None:
+        turns = [turn for turn in prompt if isinstance(turn, Turn)]
+        ids = tuple(token for token in prompt if not isinstance(token, Turn))
+        if turns and ids:
+            raise BatchError("a prompt is turns or ids, not both")
+        self._turns = turns or [Turn("prompt", ids, pinned=True)]
         self._session, self._params, self._cancel = session, params, cancel
         tokenizer = session.ctx.get_model().tokenizer
         self._eog = frozenset() if params.ignore_eog else tokenizer.eog_token_ids
-        self._detokenizer = tokenizer.detokenizer(is_continuation=is_continuation)
+        self._detokenizer = tokenizer.detokenizer(is_continuation=not turns)
         self._stop = StopStrings(params.stop)
+        self._sampler: Sampler | None = None
         self._tokens: list[int] = []
-        self._reason: FinishReason = "cancelled"
-        self._n_prompt = self._n_reused = self._n_computed = self._n_decoded = 0
+        self._reason: FinishReason | None = None
+        self._n_prompt = self._n_reused = self._n_computed = self._n_steps = 0
         self._began = self._ready = time.perf_counter()
 
-    def prefill(self, turns: Sequence[Turn]) -> Iterator[Event]:
-        """Bring the cache to the end of the prompt."""
+    def begin(self) -> Iterator[Event]:
+        """Cut the cache down to what it has of the prompt; the rest is pending in the session."""
         session = self._session
-        left = session.begin(turns, self._params.n_predict)
+        left = session.begin(self._turns, self._params.n_predict)
         if left is not None:
             yield left
         self._n_reused = session.n_used
         self._n_prompt = session.n_used + len(session.pending)
-        yield from session.prefill()
-        self._n_computed = session.n_used - self._n_reused
-        self._ready = time.perf_counter()
 
-    def stream(self) -> Iterator[Event]:
-        """Choose a token, show its text, compute what follows it; until something ends the reply."""
-        session = self._session
-        if not session.is_ready:
-            return
-        sampler = session.sampler(self._params.sampler)
-        try:
-            while not self._is_over():
-                token = sampler.sample(session.logits())
-                if token in self._eog:
-                    self._reason = "stop"
-                    return
-                sampler.accept(token)
-                self._tokens.append(token)
-                yield TextDelta(self._stop.push(self._detokenizer.push(token)), token)
-                if self._is_over():
-                    return
-                if session.is_full:
-                    left = session.make_room()
-                    if left is None:
-                        self._reason = "context"
-                        return
-                    yield left
-                    yield from () if session.is_ready else session.prefill()
-                if not session.is_ready or not session.push(token):
-                    return
-                self._n_decoded += 1
-        finally:
-            session.sampler_state = sampler.save()
+    def is_over(self) -> bool:
+        """Whether the text, its length or the context ended the reply, or somebody who asked for that."""
+        if self._reason is None:
+            if self._stop.found:
+                self._reason = "stop"
+            elif len(self._tokens) == self._params.n_predict:
+                self._reason = "length"
+            elif self._cancel.is_set():
+                self._reason = "cancelled"
+        return self._reason is not None
 
-    def _is_over(self) -> bool:
-        """Whether the text or its length ends the reply, or somebody who asked for that."""
-        if self._stop.found:
+    def step(self, logits: F32Array) -> Iterator[Event]:
+        """Choose the next token and show its text; unless the reply is over then, it is pending in the session.
+
+        Args:
+            logits: f32[n_vocab], behind the newest token of the session.
+        """
+        session, sampler = self._session, self._sampler
+        if sampler is None:
+            sampler = self._sampler = session.sampler(self._params.sampler)
+            self._prefilled()
+        self._n_steps += 1
+        token = sampler.sample(logits)
+        if token in self._eog:
             self._reason = "stop"
-        elif len(self._tokens) == self._params.n_predict:
-            self._reason = "length"
-        else:
-            return self._cancel.is_set()
-        return True
+            return
+        sampler.accept(token)
+        self._tokens.append(token)
+        yield TextDelta(self._stop.push(self._detokenizer.push(token)), token)
+        if self.is_over():
+            return
+        if session.is_full:
+            left = session.make_room()
+            if left is None:
+                self._reason = "context"
+                return
+            yield left
+        session.push(token)
 
     def finish(self) -> Iterator[Event]:
         """Show what was held back, and say how it ended."""
+        if self._sampler is None:
+            self._prefilled()
         gen_s = time.perf_counter() - self._ready
         text = self._stop.push(self._detokenizer.flush()) + self._stop.flush()
         if text:
             yield TextDelta(text, None)
+        n_decoded = max(self._n_steps - 1, 0)
         stats = GenerateStats(
             n_prompt=self._n_prompt,
             n_reused=self._n_reused,
@@ -209,6 +227,15 @@ class _Reply:
             n_generated=len(self._tokens),
             prefill_ms=1e3 * (self._ready - self._began),
             gen_ms=1e3 * gen_s,
-            tok_s=self._n_decoded / gen_s if self._n_decoded and gen_s > 0 else 0.0,
+            tok_s=n_decoded / gen_s if n_decoded and gen_s > 0 else 0.0,
         )
-        yield Finished(self._reason, tuple(self._tokens), self._stop.found, stats)
+        yield Finished(self._reason or "cancelled", tuple(self._tokens), self._stop.found, stats)
+
+    def close(self) -> None:
+        """Leave the generator of random numbers to the session's next reply."""
+        if self._sampler is not None:
+            self._session.sampler_state = self._sampler.save()
+
+    def _prefilled(self) -> None:
+        self._n_computed = self._session.n_used - self._n_reused
+        self._ready = time.perf_counter()

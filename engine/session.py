@@ -106,8 +106,7 @@ class Session:
             ContextFullError: the turns that must stay do not fit; nothing is changed.
             BatchError: no tokens.
         """
-        whole = split_bos(turns, self.ctx.get_model().tokenizer.bos_token_id)
-        kept = [turn for turn in whole if turn.key not in self.out_keys or turn is whole[-1]]
+        kept = self._kept(turns)
         prompt = [token for turn in kept for token in turn.tokens]
         if not prompt:
             raise BatchError("the prompt is empty")
@@ -125,6 +124,29 @@ class Session:
         self.ctx.perf_add_reused(len(self.tokens))
         return left
 
+    def n_ready(self, turns: Sequence[Turn]) -> int:
+        """How many tokens of a prompt the cache has at its beginning."""
+        return n_common(self.tokens, [token for turn in self._kept(turns) for token in turn.tokens])
+
+    def move_chunks(self, turns: Sequence[Turn], n_chunk: int) -> None:
+        """Move what a prompt goes on with behind an edit to where it belongs, so that it is not computed again.
+
+        Its cells saw other tokens before them than the prompt has, so that the reply is near enough, but not the same.
+
+        Args:
+            turns: of the prompt; `begin` with the same ones follows.
+            n_chunk: shorter chunks are not worth it.
+        """
+        prompt = [token for turn in self._kept(turns) for token in turn.tokens]
+        end = begin = n_common(self.tokens, prompt)
+        while begin + n_chunk <= len(self.tokens) and end + n_chunk <= len(prompt):
+            if self.tokens[begin : begin + n_chunk] != prompt[end : end + n_chunk]:
+                begin += 1
+            elif self._cut_out(end, begin):
+                end = begin = end + n_common(self.tokens[end:], prompt[end:])
+            else:
+                return
+
     def prefill(self) -> Iterator[PrefillProgress]:
         """Compute what the cache lacks of the prompt, part by part; stops early when the context is told to abort.
 
@@ -133,11 +155,34 @@ class Session:
         n_reused, n_total = len(self.tokens), len(self.pending)
         yield PrefillProgress(0, n_total, n_reused)
         while self.pending:
-            chunk = self.pending[: self.ctx.n_ubatch()]
-            if not self._decode(chunk, is_last=len(chunk) == len(self.pending)):
+            if not self.compute():
                 return
-            del self.pending[: len(chunk)]
             yield PrefillProgress(n_total - len(self.pending), n_total, n_reused)
+
+    def compute(self) -> bool:
+        """Compute one part of what is pending; False when the context was told to abort: it is still pending then."""
+        batch = self.next_batch(self.ctx.n_ubatch())
+        if self.ctx.decode(batch) is DecodeStatus.ABORTED:
+            return False
+        self.mark_decoded(batch.n_tokens)
+        return True
+
+    def next_batch(self, n_tokens: int) -> Batch:
+        """The next part of what is pending, for whoever decodes several sessions at once; `mark_decoded` follows.
+
+        Args:
+            n_tokens: at most so many.
+
+        Returns: a batch that asks for logits where it is the last part.
+        """
+        chunk = self.pending[:n_tokens]
+        is_last = len(chunk) == len(self.pending)
+        return Batch.from_tokens(chunk, len(self.tokens), self.seq_id, "last" if is_last else "none")
+
+    def mark_decoded(self, n_tokens: int) -> None:
+        """Book that the first n_tokens of what was pending are in the cache."""
+        self.tokens += self.pending[:n_tokens]
+        del self.pending[:n_tokens]
 
     def logits(self) -> F32Array:
         """Logits behind the newest token, f32[n_vocab]; valid until the next decode."""
@@ -149,7 +194,7 @@ class Session:
         One without a seed of its own goes on where the last reply left the generator, so that a session that was saved
         and loaded makes the same text as one that was not.
         """
-        sampler = Sampler(params, len(self.logits()))
+        sampler = Sampler(params, self.ctx.get_model().hparams.n_vocab)
         if params.seed is None and self.sampler_state:
             sampler.load(self.sampler_state)
         n = params.repeat_last_n
@@ -158,15 +203,10 @@ class Session:
 
     # -- a reply -----------------------------------------------------------------------------------------------------
 
-    def push(self, token: int) -> bool:
-        """Compute what follows a token of the reply; False when the context was told to abort: it is not kept then.
-
-        There must be room, see `is_full`.
-        """
-        if not self._decode([token], is_last=True):
-            return False
+    def push(self, token: int) -> None:
+        """Take a token of the reply: it is pending now. There must be room, see `is_full`."""
+        self.pending.append(token)
         self.spans[-1].n_tokens += 1
-        return True
 
     def make_room(self) -> TurnsLeft | None:
         """Let the oldest turns leave in the middle of a reply. Where the memory cannot shift, tokens become pending.
@@ -177,6 +217,20 @@ class Session:
             return None
         # One more than n_ctx, for that the context is full is why we are here.
         return self._leave(choose_leaving(self.spans, self.n_ctx + 1, 2, self.n_ctx // 4))
+
+    # -- other sessions ----------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._truncate(0)
+        self.pending, self.spans, self.out_keys, self.sampler_state = [], [], set(), b""
+
+    def copy_from(self, other: Session) -> None:
+        """Have what another session of the context has, sharing its cells."""
+        self.clear()
+        self.ctx.get_kv_self().seq_cp(other.seq_id, self.seq_id, 0, -1)
+        self.tokens, self.spans = list(other.tokens), cut_spans(other.spans, len(other.tokens))
+        self.out_keys = set(other.out_keys)
 
     # -- in a file ---------------------------------------------------------------------------------------------------
 
@@ -199,8 +253,7 @@ class Session:
         Raises:
             StateFileError kinds, ContextFullError: it cannot be used; the session is empty then, and works.
         """
-        self._truncate(0)
-        self.pending, self.spans, self.out_keys, self.sampler_state = [], [], set(), b""
+        self.clear()
         saved = self.ctx.state_seq_load_file(path, self.seq_id)
         self.tokens = saved.tokens.tolist()
         try:
@@ -216,12 +269,10 @@ class Session:
 
     # -- the cache ---------------------------------------------------------------------------------------------------
 
-    def _decode(self, chunk: list[int], is_last: bool) -> bool:
-        batch = Batch.from_tokens(chunk, len(self.tokens), self.seq_id, "last" if is_last else "none")
-        if self.ctx.decode(batch) is DecodeStatus.ABORTED:
-            return False
-        self.tokens += chunk
-        return True
+    def _kept(self, turns: Sequence[Turn]) -> list[Turn]:
+        """The turns that have not left; the last one never has."""
+        whole = split_bos(turns, self.ctx.get_model().tokenizer.bos_token_id)
+        return [turn for turn in whole if turn.key not in self.out_keys or turn is whole[-1]]
 
     def _truncate(self, n_tokens: int) -> None:
         """Cut the cache down to its first n_tokens, or fewer where it cannot be cut there."""
