@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from engine.cli.options import N_CTX_DEFAULT, Subparsers, add_context, add_model, at_least, open_model
@@ -68,10 +69,13 @@ def run(args: argparse.Namespace) -> int:
         ctx = create_context(
             model, ContextParams(n_ctx=n_ctx, n_seq_max=args.parallel, type_k=args.type_k, type_v=args.type_v)
         )
-        server = Server(model, ctx, config)
-        print(f"{args.model.name}: listening on {server.url}", file=sys.stderr, flush=True)
-        server.run()
-        ctx.close()
+        try:
+            server = Server(model, ctx, config)
+            print(f"{args.model.name}: listening on {server.url}", file=sys.stderr, flush=True)
+            with suppress(KeyboardInterrupt):  # uvicorn ends in order, and passes the signal on then
+                server.run()
+        finally:
+            ctx.close()
     return 0
 
 

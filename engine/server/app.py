@@ -39,7 +39,6 @@ ROUTES = (
 
 def make_app(served: Served) -> Starlette:
     """The application for a model."""
-
     app = Starlette(
         routes=ROUTES,
         middleware=[Middleware(Guard, config=served.config)],

@@ -6,9 +6,11 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +190,30 @@ def test_embed_prints_a_vector_of_length_one(capsys: pytest.CaptureFixture[str])
 def test_graph_needs_no_weights(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", str(TINY)]) == 0
     assert "result_output = mul_mat(" in capsys.readouterr().out
+
+
+def test_serve_says_where_it_listens_and_ends_with_ctrl_c() -> None:
+    command = [sys.executable, "-m", "engine", "serve", TINY, "--port", "0", "-c", "64"]
+    server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    url = server.stderr.readline().rpartition(" ")[2].strip()
+    with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+        assert json.load(answer) == {"status": "ok"}
+    server.send_signal(signal.SIGINT)
+    assert server.wait(10) == 0
+    assert server.stderr.read() == ""
+    server.stderr.close()
+
+
+def test_serve_refuses_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", TINY, "--port", port]) == 1
+    assert main(["serve", TINY, "--host", "0.0.0.0"]) == 1
+    assert main(["serve", TINY, "--slot-save-path", str(tmp_path / "none")]) == 1
+    (tmp_path / "key").write_text(" \n")
+    assert main(["serve", TINY, "--api-key-file", str(tmp_path / "key")]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert "in use" in lines[0]
+    assert "needs a key" in lines[1]
