@@ -10,7 +10,7 @@ SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 SOURCES := pyproject.toml setup.py $(wildcard tools/*.py cext/*.pyx cext/*.pxd cext/src/*.cpp cext/src/*.h)
 ARGS ?=
 
-.PHONY: run test build lint models bench sanitize clean help
+.PHONY: run test build lint models bench soak sanitize clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -18,7 +18,7 @@ run: $(READY_TO_RUN) $(SMOLLM2) ## open the chat window (ARGS="path/to/model.ggu
 	@exec $(PY) -m app $(ARGS)
 
 test: $(READY_TO_TEST) models lint ## every check and every test
-	@$(PY) -m pytest -rs $(ARGS)
+	@CAUSERIE_SOAK_S=60 $(PY) -m pytest -rs $(ARGS)
 
 build: $(READY_TO_RUN) ## set up and compile, start nothing
 
@@ -33,6 +33,9 @@ models: $(READY_TO_TEST) ## fetch the models of the tests; without a network the
 
 bench: $(READY_TO_RUN) $(SMOLLM2) ## tokens a second of the default model
 	@$(PY) -m engine bench $(SMOLLM2) $(ARGS)
+
+soak: $(READY_TO_TEST) ## ten minutes of random operations on every kind of memory
+	@CAUSERIE_SOAK_S=600 $(PY) -m pytest tests/soak $(ARGS)
 
 sanitize: $(READY_TO_TEST) ## the tests of the compiled core under the address and undefined-behaviour sanitizers
 	@$(PY) tools/sanitize.py $(ARGS)

@@ -1,0 +1,1 @@
+"""Random operations on contexts of every kind, for as long as one likes (`make soak`)."""
