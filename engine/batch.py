@@ -21,6 +21,11 @@ for _array in (_ONE_OUTPUT, _ONE_OUT_ID):
 
 LogitsFlag = Literal["last", "all", "none"]
 SeqIds = int | Sequence[int]
+Positions = int | Sequence[int] | Sequence[Sequence[int]] | I32Array | None
+"""Of the first token, or of each, or [axis][token]; None: where the sequence ends."""
+
+N_AXES = 4
+"""Position axes that there are room for: time, row, column and one more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +38,8 @@ class Batch:
         pos: i32[n_tokens] positions, or None: each sequence goes on where it ends.
         seq_ids: per token, the sequences that share it; the first one's cells are what it attends to.
         logits: bool[n_tokens]: whose output is asked for.
+        axes: i32[n_tokens, 4], the positions on every axis (time, which is `pos`, row, column, one more) of models whose
+            images have several; None where all are `pos`.
     """
 
     tokens: I32Array | None
@@ -40,6 +47,7 @@ class Batch:
     pos: I32Array | None
     seq_ids: tuple[tuple[int, ...], ...]
     logits: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    axes: I32Array | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -50,7 +58,7 @@ class Batch:
     def from_tokens(
         cls,
         tokens: Sequence[int] | I32Array,
-        pos: int | Sequence[int] | None = 0,
+        pos: Positions = 0,
         seq_id: SeqIds = 0,
         logits: LogitsFlag | Sequence[bool] = "last",
     ) -> Batch:
@@ -58,7 +66,8 @@ class Batch:
 
         Args:
             tokens: ids, one after the other.
-            pos: position of the first one, or of each; None: where the sequence ends.
+            pos: position of the first one, or of each, or i32[3 or 4, n_tokens], of each on every axis; None: where the
+                sequence ends.
             seq_id: its sequence, or several that share the tokens.
             logits: whose logits are asked for.
 
@@ -76,7 +85,7 @@ class Batch:
     def from_embeddings(
         cls,
         embd: F32Array,
-        pos: int | Sequence[int] | None = 0,
+        pos: Positions = 0,
         seq_id: SeqIds = 0,
         logits: LogitsFlag | Sequence[bool] = "last",
     ) -> Batch:
@@ -92,7 +101,7 @@ class Batch:
         tokens: I32Array | None,
         embd: F32Array | None,
         n: int,
-        pos: int | Sequence[int] | None,
+        pos: Positions,
         seq_id: SeqIds,
         logits: LogitsFlag | Sequence[bool],
     ) -> Batch:
@@ -102,15 +111,7 @@ class Batch:
             return cls(
                 tokens, embd, np.array((pos,), dtype=np.int32), ((seq_id,),), _ONE_OUTPUT
             )  # each generated token
-        where: I32Array | None = None
-        if isinstance(pos, (int, np.integer)):
-            if not 0 <= pos <= 2**31 - 1 - n:
-                raise BatchError(f"position {pos} is out of range")
-            where = np.arange(pos, pos + n, dtype=np.int32)
-        elif pos is not None:
-            where = np.ascontiguousarray(pos, dtype=np.int32)
-            if where.shape != (n,):
-                raise BatchError(f"{n} tokens but positions of shape {where.shape}")
+        where, axes = _positions(pos, n)
         ids = (int(seq_id),) if isinstance(seq_id, (int, np.integer)) else tuple(int(s) for s in seq_id)
         if not ids or len(set(ids)) != len(ids):
             raise BatchError(f"sequence ids {ids}: one or more different ones are needed")
@@ -124,7 +125,7 @@ class Batch:
             if given.shape != (n,):
                 raise BatchError(f"{n} tokens but {given.shape} output flags")
             flags[:] = given
-        return cls(tokens, embd, where, (ids,) * n, flags)
+        return cls(tokens, embd, where, (ids,) * n, flags, axes)
 
     @classmethod
     def join(cls, batches: Sequence[Batch]) -> Batch:
@@ -149,7 +150,39 @@ class Batch:
             np.concatenate(pos) if pos else None,
             tuple(ids for b in batches for ids in b.seq_ids),
             np.concatenate([b.logits for b in batches]),
+            np.concatenate([b.all_axes() for b in batches]) if any(b.axes is not None for b in batches) else None,
         )
+
+    def all_axes(self) -> I32Array:
+        """The given positions on every axis: i32[n_tokens, 4]."""
+        assert self.pos is not None
+        return on_every_axis(self.pos) if self.axes is None else self.axes
+
+
+def on_every_axis(pos: I32Array) -> I32Array:
+    """The positions of a text: the same on every axis, i32[n_tokens, 4]."""
+    return np.repeat(pos, N_AXES).reshape(-1, N_AXES)
+
+
+def _positions(pos: Positions, n: int) -> tuple[I32Array | None, I32Array | None]:
+    """(positions i32[n] or None, positions on every axis i32[n, 4] or None). Raises: BatchError."""
+    if pos is None:
+        return None, None
+    if isinstance(pos, (int, np.integer)):
+        if not 0 <= pos <= 2**31 - 1 - n:
+            raise BatchError(f"position {pos} is out of range")
+        return np.arange(pos, pos + n, dtype=np.int32), None
+    try:
+        given = np.ascontiguousarray(pos, dtype=np.int32)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise BatchError(f"positions must be 32-bit integers: {error}") from None
+    if given.shape == (n,):
+        return given, None
+    if given.shape not in ((3, n), (4, n)):
+        raise BatchError(f"{n} tokens but positions of shape {given.shape}")
+    axes = on_every_axis(given[0])
+    axes[:, : len(given)] = given.T
+    return axes[:, 0].copy(), None if (axes[:, :3] == axes[:, :1]).all() else axes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +195,7 @@ class UBatch:
         pos: i32[n_tokens].
         segments: (seq_id, t0, n) of each sequence: tokens [t0, t0 + n) are its.
         seq_ids: per token.
+        axes: i32[n_tokens, 4], as in `Batch`, or None.
         out_ids: i32[n_outputs]: the rows whose output is asked for, in the caller's order.
     """
 
@@ -172,6 +206,7 @@ class UBatch:
     segments: tuple[tuple[int, int, int], ...]
     seq_ids: tuple[tuple[int, ...], ...]
     out_ids: I32Array
+    axes: I32Array | None = None
 
 
 def split_simple(batch: Batch, pos: I32Array, n_ubatch: int) -> Iterator[UBatch]:
@@ -200,6 +235,7 @@ def split_simple(batch: Batch, pos: I32Array, n_ubatch: int) -> Iterator[UBatch]
                 ((batch.seq_ids[t0][0], 0, n),),
                 batch.seq_ids[t0:t1],
                 np.flatnonzero(flags).astype(np.int32),
+                None if batch.axes is None else batch.axes[t0:t1],
             )
             continue
         seq = np.array([ids[0] for ids in batch.seq_ids[t0:t1]])
@@ -216,4 +252,5 @@ def split_simple(batch: Batch, pos: I32Array, n_ubatch: int) -> Iterator[UBatch]
             tuple((int(seq[order[a]]), int(a), int(b - a)) for a, b in zip(firsts, ends, strict=True)),
             tuple(batch.seq_ids[t0 + int(i)] for i in order),
             row_of[np.flatnonzero(flags)],
+            None if batch.axes is None else batch.axes[t0:t1][order],
         )

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from engine.errors import StateFileError, StateVersionError
 
 STATE_MAGIC = b"CAUSERIE"
-STATE_VERSION = 2
+STATE_VERSION = 3
 _HEAD = struct.Struct("<8sII")
 _BLOCK = struct.Struct("<4sQ")
 _CRC = struct.Struct("<I")

@@ -58,6 +58,7 @@ ARCHITECTURES = {
     "phi3": "engine.arch.phi3:Phi3",
     "qwen2": "engine.arch.qwen2:Qwen2",
     "qwen2moe": "engine.arch.qwen3:Qwen2MoE",
+    "qwen2vl": "engine.arch.qwen2vl:Qwen2VL",
     "qwen3": "engine.arch.qwen3:Qwen3",
     "qwen35": "engine.arch.qwen3next:Qwen35",
     "qwen35moe": "engine.arch.qwen3next:Qwen35MoE",

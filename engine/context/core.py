@@ -26,7 +26,7 @@ from engine.context.adapting import ActiveAdapters
 from engine.context.builder import GraphBuilder, Topology
 from engine.context.outputs import Outputs
 from engine.context.params import ContextParams
-from engine.context.positions import check_batch
+from engine.context.positions import check_batch, rope_positions
 from engine.context.snapshot import StateMixin
 from engine.errors import (
     BatchError,
@@ -387,7 +387,8 @@ class Context(StateMixin):
         hp = self._model.hparams
         binding, n_out = self._binding, len(ubatch.out_ids)
         binding.bind(
-            ubatch.n_tokens, n_out, ubatch.tokens, ubatch.embd, hp.n_embd, ubatch.pos, where.rope_pos, ubatch.out_ids,
+            ubatch.n_tokens, n_out, ubatch.tokens, ubatch.embd, hp.n_embd, where.kv[0].pos if where.kv else ubatch.pos,
+            rope_positions(ubatch, where.rope_pos, hp), ubatch.out_ids,
             self._outputs.logits, self._outputs.n_logits, row, self._outputs.embd, hp.n_embd,
         )  # fmt: skip
         for i, place in enumerate(where.kv):

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.batch import on_every_axis
 from engine.errors import BatchError, ContextFullError
 from engine.types import I32Array
 
 if TYPE_CHECKING:
-    from engine.batch import Batch
+    from engine.batch import Batch, UBatch
     from engine.hparams import HParams
     from engine.memory import Memory
 
@@ -47,6 +48,8 @@ def check_batch(batch: Batch, memory: Memory, n_ctx: int, n_seq_max: int, hp: HP
         for seq_id in ids:
             if not 0 <= seq_id < n_seq_max:
                 raise BatchError(f"sequence {seq_id} is out of range: n_seq_max is {n_seq_max}")
+    if batch.axes is not None:
+        return _check_axes(batch, batch.axes, memory, n_ctx, hp)
     if len(groups) == 1:
         return _check_one(batch, memory, n_ctx)
     return _check_many(batch, memory, n_ctx)
@@ -97,3 +100,42 @@ def _check_many(batch: Batch, memory: Memory, n_ctx: int) -> I32Array:
             raise ContextFullError(at + 1, n_ctx, "positions")
         pos[i] = at
     return pos
+
+
+def _check_axes(batch: Batch, axes: I32Array, memory: Memory, n_ctx: int, hp: HParams) -> I32Array:
+    """Each token must come behind the one before, on the time axis first, then by row and column; what is not of the
+    same image begins behind every position before it, on every axis.
+    """
+    if not hp.rope.sections:
+        raise BatchError("positions on several axes, but a token of this model has one position")
+    sequences = sorted({seq_id for ids in batch.seq_ids for seq_id in ids})
+    following = {seq_id: memory.seq_pos_max(seq_id) + 1 for seq_id in sequences}
+    last = {seq_id: memory.seq_last_axes(seq_id) for seq_id in sequences}
+    for i, ids in enumerate(batch.seq_ids):
+        time, row, column = at = tuple(axes[i, :3].tolist())
+        for seq_id in ids:
+            start = following[seq_id] or time
+            goes_on = last[seq_id][0] <= time < start and at > last[seq_id]
+            if min(at) < 0 or not (goes_on or (time == start and row >= start and column >= start)):
+                raise BatchError(
+                    f"token {i} of sequence {seq_id} has position {at} after {last[seq_id]}; a new image begins at {start}"
+                )
+            following[seq_id], last[seq_id] = max(start, max(at) + 1), at
+        if max(at) >= n_ctx:
+            raise ContextFullError(max(at) + 1, n_ctx, "positions")
+    return np.ascontiguousarray(axes[:, 0])
+
+
+def rope_positions(ubatch: UBatch, rope_pos: I32Array, hp: HParams) -> I32Array:
+    """The positions to rotate a ubatch by: i32[n_tokens], or i32[n_tokens, 4] where heads turn by several axes.
+
+    Args:
+        ubatch: what is computed.
+        rope_pos: i32[n_tokens], the memory's: `pos` moved by the frame of each sequence, which moves every axis.
+        hp: the model's.
+    """
+    if not hp.rope.sections:
+        return rope_pos
+    if ubatch.axes is None:
+        return on_every_axis(rope_pos)
+    return ubatch.axes + (rope_pos - ubatch.pos)[:, None]

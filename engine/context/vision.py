@@ -167,7 +167,7 @@ def _placed(cells: Cells, sizes: I64Array) -> KVPlacement:
     n_runs = np.array([table.n_runs for table in tables])
     segments["t0"], segments["n_tokens"] = ends - sizes, sizes
     segments["run0"], segments["n_runs"] = np.cumsum(n_runs) - n_runs, n_runs
-    return KVPlacement(cells.page, cells.cell, np.concatenate([table.runs for table in tables]), segments)
+    return KVPlacement(cells.page, cells.cell, cells.pos, np.concatenate([table.runs for table in tables]), segments)
 
 
 def load_vision(model: Model, path: str | Path) -> ContextVision:

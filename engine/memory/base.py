@@ -134,12 +134,15 @@ class KVPlacement:
     Attributes:
         pages: u64[n_tokens], address of the page of each token's cell.
         cells: i32[n_tokens], the cell in it.
+        pos: i32[n_tokens], the positions that masks go by: the tokens' own, or the numbers of their cells where images
+            give many cells one position. The runs have the same.
         runs: KVRun[n_runs] of all segments, those of the ubatch included; a copy that nothing changes any more.
         segments: AttnSegment[n_segments]: t0, n_tokens, run0, n_runs; see `engine.memory.cells.SEGMENT_DTYPE`.
     """
 
     pages: U64Array
     cells: I32Array
+    pos: I32Array
     runs: RunArray
     segments: RunArray
 
@@ -305,7 +308,12 @@ class Memory(ABC):
 
     @abstractmethod
     def seq_pos_max(self, seq_id: int) -> int:
-        """The newest position, or -1."""
+        """The newest position, or -1; behind an image the largest on any axis. What follows begins one further."""
+
+    def seq_last_axes(self, seq_id: int) -> tuple[int, int, int]:
+        """(time, row, column) of the newest cell: its position on each axis; -1 each without cells."""
+        pos = self.seq_pos_max(seq_id)
+        return pos, pos, pos
 
     @abstractmethod
     def seq_pos_reentry(self, seq_id: int, pos: int) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 
 from engine.errors import ParamError
 from engine.memory.base import POS_END, RunArray, U64Array
+from engine.memory.images import Images, inside, joined, outside
 from engine.types import I32Array, I64Array
 
 RUN_DTYPE = np.dtype(
@@ -120,16 +121,18 @@ class SeqRuns:
     Attributes:
         n_runs: runs in use.
         frame: what is added to positions before rotating; 0 for a sequence that was never shifted.
+        images: the images among the cells.
     """
 
-    __slots__ = ("_memory", "_words", "frame", "n_runs")
+    __slots__ = ("_memory", "_words", "frame", "images", "n_runs")
 
-    def __init__(self, runs: RunArray | None = None, frame: int = 0) -> None:
+    def __init__(self, runs: RunArray | None = None, frame: int = 0, images: Images = ()) -> None:
         # Plain words: copying structures goes field by field, fifty times slower.
         self._words: I64Array = np.zeros(4 * 8, np.int64) if runs is None else runs.view(np.int64)
         self._memory = self._words.data
         self.n_runs = 0 if runs is None else len(runs)
         self.frame = frame if self.n_runs else 0
+        self.images = images if self.n_runs else ()
 
     # -- looking
 
@@ -160,6 +163,22 @@ class SeqRuns:
         """The last position, or -1."""
         return self.tail()[2]
 
+    def pos_next(self) -> int:
+        """Where what follows begins: behind the last position, and behind every row and column of images."""
+        return max(self.pos_max(), *(image.reach for image in self.images)) + 1 if self.images else self.pos_max() + 1
+
+    def last_axes(self) -> tuple[int, int, int]:
+        """(time, row, column) of the last cell: its position on each axis, or -1 without cells."""
+        pos = self.pos_max()
+        return (pos, *self.images[-1][2:]) if self.images and self.images[-1].pos == pos else (pos, pos, pos)
+
+    def numbered(self) -> RunArray:
+        """KVRun[n_runs], a copy in which the i-th cell stands at position i."""
+        runs = self.snapshot()
+        runs["pos0"] = np.cumsum(runs["count"]) - runs["count"]
+        runs["step"] = 1
+        return runs
+
     def tail(self) -> tuple[int, int, int]:
         """(page_id, cell, position) of the last cell, or (-1, 0, -1)."""
         if not self.n_runs:
@@ -189,7 +208,11 @@ class SeqRuns:
 
     def copy(self) -> SeqRuns:
         """A table of its own with the same runs."""
-        return SeqRuns(self.snapshot(), self.frame)
+        return SeqRuns(self.snapshot(), self.frame, self.images)
+
+    def with_images(self, images: Images) -> SeqRuns:
+        """The same runs with other images."""
+        return SeqRuns(self.snapshot(), self.frame, images)
 
     # -- appending, in place
 
@@ -228,13 +251,13 @@ class SeqRuns:
         """Without the range."""
         runs, i = _split(self.runs, p0)
         runs, j = _split(runs, p1)
-        return SeqRuns(np.concatenate([runs[:i], runs[j:]]), self.frame)._reframed()
+        return SeqRuns(np.concatenate([runs[:i], runs[j:]]), self.frame, outside(self.images, p0, p1))._reframed()
 
     def kept(self, p0: int, p1: int) -> SeqRuns:
         """The range alone."""
         runs, i = _split(self.runs, p0)
         runs, j = _split(runs, p1)
-        return SeqRuns(runs[i:j].copy(), self.frame)
+        return SeqRuns(runs[i:j].copy(), self.frame, inside(self.images, p0, p1))
 
     def newest(self, n: int) -> SeqRuns:
         """The last n cells, or all."""
@@ -248,7 +271,7 @@ class SeqRuns:
         runs["first"][0] += n_cut
         runs["count"][0] -= n_cut
         runs["pos0"][0] += n_cut * runs["step"][0]
-        return SeqRuns(runs, self.frame)
+        return SeqRuns(runs, self.frame, inside(self.images, int(runs["pos0"][0]), POS_END))
 
     def with_range_of(self, other: SeqRuns, p0: int, p1: int) -> SeqRuns:
         """With the range made what it is in `other`, sharing its cells."""
@@ -260,14 +283,14 @@ class SeqRuns:
         moved["delta"] += rest.frame - part.frame
         at = int(np.searchsorted(rest.runs["pos0"], p0))
         runs = np.concatenate([rest.runs[:at], moved, rest.runs[at:]])
-        return SeqRuns(_coalesced(runs), rest.frame)._reframed()
+        return SeqRuns(_coalesced(runs), rest.frame, joined(rest.images + part.images))._reframed()
 
     def with_cells(self, added: Cells) -> SeqRuns:
         """With more cells at any positions, each behind those that share its position."""
-        return from_cells(_sorted(join_cells([self.cells(), added])), self.frame)._reframed()
+        return from_cells(_sorted(join_cells([self.cells(), added])), self.frame, self.images)._reframed()
 
     def moved(self, p0: int, p1: int, delta: int, rotates: bool) -> SeqRuns:
-        """With the range moved by delta positions; what comes below 0 is gone.
+        """With the range, which has no images, moved by delta positions; what comes below 0 is gone.
 
         Args:
             rotates: whether K depends on the position, so that the move must be remembered.
@@ -287,21 +310,21 @@ class SeqRuns:
             runs["delta"][i:j] += delta
         last[i:j] += delta
         if np.any(runs["pos0"][1:] < last[:-1]):
-            table = from_cells(_sorted(SeqRuns(runs, self.frame).cells()), self.frame)
+            table = from_cells(_sorted(SeqRuns(runs, self.frame).cells()), self.frame, self.images)
         else:
-            table = SeqRuns(_coalesced(runs), self.frame)
+            table = SeqRuns(_coalesced(runs), self.frame, self.images)
         if table.pos_min() < 0:
             table = table.removed(-(2**31), 0)
         return table._reframed()
 
     def divided(self, p0: int, p1: int, divisor: int, rotates: bool) -> SeqRuns:
-        """With the positions of the range divided, rounding down; each cell gets the delta that this makes."""
+        """With the positions of the range, which has no images, divided, rounding down; each cell gets the delta."""
         cells = self.cells()
         inside = (cells.pos >= p0) & (cells.pos < p1)
         new = np.where(inside, cells.pos // divisor, cells.pos).astype(np.int32)
         delta = cells.delta + (new - cells.pos) if rotates else cells.delta
         divided = Cells(cells.page, cells.page_id, cells.cell, new, delta)
-        return from_cells(_sorted(divided), self.frame)._reframed()
+        return from_cells(_sorted(divided), self.frame, self.images)._reframed()
 
     def _reframed(self) -> SeqRuns:
         """The same distances, with delta 0 at the newest cell."""
@@ -311,12 +334,12 @@ class SeqRuns:
         return self
 
 
-def from_cells(cells: Cells, frame: int) -> SeqRuns:
+def from_cells(cells: Cells, frame: int, images: Images = ()) -> SeqRuns:
     """The fewest runs of step 1 (or 0, for cells that share a position) that make these cells, in their order."""
     runs = np.empty(len(cells), RUN_DTYPE)
     runs["page"], runs["page_id"], runs["first"] = cells.page, cells.page_id, cells.cell
     runs["count"], runs["pos0"], runs["step"], runs["delta"] = 1, cells.pos, 1, cells.delta
-    return SeqRuns(_coalesced(_coalesced(runs, step=0), step=1), frame)
+    return SeqRuns(_coalesced(_coalesced(runs, step=0), step=1), frame, images)
 
 
 def _sorted(cells: Cells) -> Cells:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cext.pages import PageBudget, PagePool, PageSet
 from engine.batch import UBatch
-from engine.errors import BatchError, ContextFullError, OutOfMemoryError, ParamError
+from engine.errors import BatchError, ContextFullError, OutOfMemoryError, ParamError, UnsupportedCallError
 from engine.io import BlockReader, BlockWriter
 from engine.memory.base import (
     LayerKV,
@@ -27,6 +27,7 @@ from engine.memory.base import (
 )
 from engine.memory.cells import SeqRuns
 from engine.memory.checked import CheckedMemory
+from engine.memory.images import inside
 from engine.memory.kv_fold import compact, fold
 from engine.memory.kv_state import load_stores, save_stores, state_hash
 from engine.memory.kv_store import KVStore
@@ -108,13 +109,14 @@ class KVCache(CheckedMemory):
 
     @property
     def caps(self) -> MemoryCaps:
-        """Shifts and divides unless the model's positions forbid it; removes anything."""
-        return MemoryCaps(shift=self.spec.can_shift, divide=self.spec.can_shift, remove_middle=True)
+        """Shifts and divides where there are no images and the model allows it; removes anything."""
+        can_shift = self.spec.can_shift and not any(table.images for table in self.stores[0].seqs.values())
+        return MemoryCaps(shift=can_shift, divide=can_shift, remove_middle=True)
 
     @property
     def can_shift(self) -> bool:
-        """Whether `seq_add` works."""
-        return self.spec.can_shift
+        """Whether `seq_add` works on every range."""
+        return self.caps.shift
 
     def cache_of(self, il: int) -> int:
         """Index of the store that keeps layer il."""
@@ -159,11 +161,19 @@ class KVCache(CheckedMemory):
         return max(table.pos_min() for table in self.tables(self._seq(seq_id)))
 
     def seq_pos_max(self, seq_id: int) -> int:
-        """The newest position, or -1."""
-        return self.stores[0].table(self._seq(seq_id)).pos_max()
+        """The newest position, or -1; behind an image the largest on any axis."""
+        return self.stores[0].table(self._seq(seq_id)).pos_next() - 1
+
+    def seq_last_axes(self, seq_id: int) -> tuple[int, int, int]:
+        """(time, row, column) of the newest cell."""
+        return self.stores[0].table(self._seq(seq_id)).last_axes()
 
     def seq_pos_reentry(self, seq_id: int, pos: int) -> int:
-        """The newest position p <= pos for which removing [p, end) works: pos itself, or past the end the end."""
+        """The newest position p <= pos for which removing [p, end) works: pos itself, past the end the end, among the
+        rows and columns of an image its beginning.
+        """
+        for image in reversed(self.stores[0].table(self._seq(seq_id)).images):
+            pos = image.pos if image.pos < pos <= image.reach else pos
         return min(pos, self.seq_pos_max(seq_id) + 1)
 
     # -- sequence operations
@@ -217,7 +227,7 @@ class KVCache(CheckedMemory):
         """Move the range by delta positions; cells that come below 0 are removed.
 
         Raises:
-            UnsupportedCallError: the model's positions cannot be moved.
+            UnsupportedCallError: the model's positions, or an image's, cannot be moved.
             ParamError: too far, or cells that the next tokens would see have left the window. Nothing changed.
         """
         self._idle()
@@ -226,6 +236,7 @@ class KVCache(CheckedMemory):
         changed: dict[int, Tables] = {}
         for s in self.seq_ids() if seq_id < 0 else (self._seq(seq_id),):
             if delta and p0 < p1:
+                self._check_no_images("seq_add", s, p0, p1)
                 rotates = self.spec.rope is not None
                 moved = tuple(table.moved(p0, p1, delta, rotates) for table in self.tables(s))
                 changed[s] = self._settled(moved)
@@ -249,6 +260,7 @@ class KVCache(CheckedMemory):
         changed: dict[int, Tables] = {}
         for s in self.seq_ids() if seq_id < 0 else (self._seq(seq_id),):
             if divisor > 1 and self.stores[0].table(s).kept(p0, p1).n_runs:
+                self._check_no_images("seq_div", s, p0, p1)
                 rotates = self.spec.rope is not None
                 divided = tuple(table.divided(p0, p1, divisor, rotates) for table in self.tables(s))
                 changed[s] = self._settled(divided)
@@ -369,6 +381,11 @@ class KVCache(CheckedMemory):
 
     # -- checks
 
+    def _check_no_images(self, call: str, seq_id: int, p0: int, p1: int) -> None:
+        if found := inside(self.stores[0].table(seq_id).images, p0, p1):
+            what = f"an image: sequence {seq_id} has one at position {found[0].pos}, and images cannot be moved"
+            raise UnsupportedCallError(call, what)
+
     def _check_complete(self, call: str, seq_id: int, tables: Tables) -> None:
         if not self._is_complete(tables):
             raise ParamError(f"{call}: cells of sequence {seq_id} that the next tokens would see have left the window")
@@ -394,6 +411,8 @@ class KVTx(Tx):
         for ids in set(ubatch.seq_ids):
             if min(ids) < 0 or max(ids) >= cache.params.n_seq_max:
                 raise BatchError(f"sequences {ids}: one is out of range, n_seq_max is {cache.params.n_seq_max}")
+        if ubatch.axes is not None and len(cache.stores) > 1:
+            raise BatchError("images need a cache in which every layer sees every cell")
         kv = tuple(store.place(ubatch) for store in cache.stores)
         return Placement(kv, self._rope_pos(ubatch))
 
@@ -430,7 +449,7 @@ class KVStagedLoad(StagedLoad):
 
     def ends(self) -> dict[int, int]:
         """The newest position of each sequence that was read."""
-        return {s: of_seq[0].pos_max() for s, of_seq in self.tables.items() if of_seq[0].n_runs}
+        return {s: of_seq[0].pos_next() - 1 for s, of_seq in self.tables.items() if of_seq[0].n_runs}
 
     def swap_in(self) -> None:
         """Replace the sequence, or all."""

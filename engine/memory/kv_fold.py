@@ -43,7 +43,9 @@ def fold(store: KVStore, tables: Mapping[int, SeqRuns], rope: RopeShift) -> dict
     done = 0
     for seq_id, index in turned.items():
         out[seq_id] = from_cells(
-            written[seq_id].replaced(index, copies.take(slice(done, done + len(index)))), tables[seq_id].frame
+            written[seq_id].replaced(index, copies.take(slice(done, done + len(index)))),
+            tables[seq_id].frame,
+            tables[seq_id].images,
         )
         done += len(index)
     return out
@@ -90,7 +92,7 @@ def _moved(table: SeqRuns, source: Cells, target: Cells) -> SeqRuns:
     if not len(index):
         return table
     found = target.take(order[at[index]])
-    return from_cells(cells.replaced(index, found.with_delta(cells.delta[index])), table.frame)
+    return from_cells(cells.replaced(index, found.with_delta(cells.delta[index])), table.frame, table.images)
 
 
 def _copied(store: KVStore, source: Cells, rope: RopeShift | None) -> Cells:

@@ -2,8 +2,8 @@
 
     KVHD  u32 1 for all sequences, 0 for one | u32 n_stores | u32 type of K | u32 type of V | the cache's fingerprint
     per store:
-    CELL  u32 n_cells | u32 n_seq | per sequence: i32 seq_id, i32 frame, u32 n_runs, i32[n_runs][5]: first row, count,
-          first position, step (0 or 1), delta
+    CELL  u32 n_cells | u32 n_seq | per sequence: i32 seq_id, i32 frame, u32 n_runs, u32 n_images, i32[n_runs][5]: first
+          row, count, first position, step (0 or 1), delta; i32[n_images][4]: position, reach, last row, last column
     ROWS  K and V of the cells, 64 at a time in the layout of a page, the last ones in that of a page with fewer cells
 
 Cells that several sequences share are written once. Rows go straight from page to file and from file to page where 64
@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from engine.errors import ParamError, StateMismatchError
 from engine.io import BlockReader, BlockWriter, Payload
 from engine.memory.base import MemoryParams, RunArray
 from engine.memory.cells import TURN_MAX, Cells, SeqRuns, cells_of_ranges, from_cells, join_cells
+from engine.memory.images import Image, Images
 from engine.memory.kv_convert import convert_cells
 from engine.memory.kv_store import KVStore
 from engine.memory.layout import PAGE_CELLS, KVLayout
@@ -30,7 +32,7 @@ from engine.types import I64Array, QuantType
 
 _HEAD = struct.Struct("<IIII")
 _CELL = struct.Struct("<II")
-_SEQ = struct.Struct("<iiI")
+_SEQ = struct.Struct("<iiII")
 _RUN_FIELDS = ("first", "count", "pos0", "step", "delta")
 _FINGERPRINT_MAX = 1 << 20
 
@@ -44,7 +46,10 @@ def save_stores(fingerprint: str, stores: Sequence[KVStore], writer: BlockWriter
         everything = join_cells(list(written.values()))
         _, first = np.unique(everything.key(), return_index=True)
         rows = everything.take(np.sort(first))
-        tables = {s: from_cells(_in_rows(cells, rows), store.seqs[s].frame) for s, cells in written.items()}
+        tables = {
+            s: from_cells(_in_rows(cells, rows), store.seqs[s].frame, store.seqs[s].images)
+            for s, cells in written.items()
+        }
         write_store(writer, store.layout, len(rows), tables, _row_parts(store, rows))
 
 
@@ -66,9 +71,10 @@ def write_store(
     """
     parts = [_CELL.pack(n_rows, len(tables))]
     for s in sorted(tables):
-        runs = tables[s].runs
-        parts.append(_SEQ.pack(s, tables[s].frame, len(runs)))
+        runs, images = tables[s].runs, tables[s].images
+        parts.append(_SEQ.pack(s, tables[s].frame, len(runs), len(images)))
         parts.append(np.stack([runs[name] for name in _RUN_FIELDS], 1).astype("<i4").tobytes())
+        parts.append(np.array(images, "<i4").tobytes())
     writer.block(b"CELL", parts, sum(len(part) for part in parts))
     writer.block(b"ROWS", row_parts, n_rows * layout.cell_bytes)
 
@@ -131,7 +137,8 @@ def state_hash(stores: Sequence[KVStore]) -> bytes:
         for seq_id in sorted(store.seqs):
             table = store.seqs[seq_id]
             cells = table.cells()
-            digest.update(_SEQ.pack(seq_id, table.frame, len(cells)))
+            digest.update(_SEQ.pack(seq_id, table.frame, len(cells), len(table.images)))
+            digest.update(np.array(table.images, "<i4").tobytes())
             digest.update(cells.pos.tobytes())
             digest.update(cells.delta.tobytes())
             for part in _row_parts(store, cells):
@@ -177,14 +184,17 @@ def _load_store(
         raise reader.error(f"{n_seq} sequences do not fit here")
     saved: dict[int, SeqRuns] = {}
     for _ in range(n_seq):
-        found, frame, n_runs = _SEQ.unpack(reader.read(_SEQ.size))
-        if n_runs * 20 > n_bytes:
-            raise reader.error(f"{n_runs} runs do not fit into {n_bytes:,} bytes")
+        found, frame, n_runs, n_images = _SEQ.unpack(reader.read(_SEQ.size))
+        if n_runs * 20 + n_images * 16 > n_bytes:
+            raise reader.error(f"{n_runs} runs and {n_images} images do not fit into {n_bytes:,} bytes")
         fields = reader.read_array(np.dtype("<i4"), n_runs * 5).reshape(n_runs, 5).astype(np.int64)
+        images = tuple(Image(*row) for row in reader.read_array(np.dtype("<i4"), n_images * 4).reshape(-1, 4).tolist())
         target = found if seq_id is None else seq_id
         if target in saved or not 0 <= target < params.n_seq_max:
             raise reader.error(f"sequence {target} is out of range or there twice")
-        saved[target] = _checked(fields, frame, n_cells, params.n_ctx, reader)
+        saved[target] = _checked(fields, frame, n_cells, params.n_ctx, reader).with_images(images)
+        if not _are_images_of(saved[target], images, params.n_ctx):
+            raise reader.error("the images of a sequence are inconsistent")
     reader.end()
     if reader.begin(b"ROWS") != n_cells * saved_layout.cell_bytes:
         raise reader.error(f"keys and values are not those of {n_cells:,} cells")
@@ -224,6 +234,16 @@ def _checked(fields: I64Array, frame: int, n_cells: int, n_ctx: int, reader: Blo
     return table
 
 
+def _are_images_of(table: SeqRuns, images: Images, n_ctx: int) -> bool:
+    """Whether these are images at positions of the table, in order, that end within the context."""
+    pos = [image.pos for image in images]
+    return (
+        all(a < b for a, b in pairwise(pos))
+        and bool(np.isin(pos, table.cells().pos).all())
+        and all(i.pos <= i.reach < n_ctx and 0 <= i.row <= i.reach and 0 <= i.column <= i.reach for i in images)
+    )
+
+
 def _read_rows(store: KVStore, saved_layout: KVLayout, reader: BlockReader, places: Cells) -> None:
     here = store.layout
     is_same = (saved_layout.type_k, saved_layout.type_v) == (here.type_k, here.type_v)
@@ -244,4 +264,4 @@ def _placed(table: SeqRuns, places: Cells) -> SeqRuns:
     """Runs over rows as runs over the cells that the rows were read to."""
     cells = table.cells()
     there = places.take(cells.cell.astype(np.int64))
-    return from_cells(Cells(there.page, there.page_id, there.cell, cells.pos, cells.delta), table.frame)
+    return from_cells(Cells(there.page, there.page_id, there.cell, cells.pos, cells.delta), table.frame, table.images)

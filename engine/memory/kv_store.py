@@ -14,8 +14,9 @@ import numpy as np
 from cext.pages import PageSet, PagesFullError
 from engine.batch import UBatch
 from engine.errors import ContextFullError, OutOfMemoryError
-from engine.memory.base import KVPlacement
+from engine.memory.base import KVPlacement, RunArray
 from engine.memory.cells import RUN_DTYPE, SEGMENT_DTYPE, CellRange, SeqRuns, cells_of_ranges
+from engine.memory.images import with_cells
 from engine.memory.layout import KVLayout
 from engine.types import I32Array
 
@@ -108,14 +109,20 @@ class KVStore:
                 if len(ids) > 1:
                     self._share(seq_id, ranges, ubatch.pos[t0 : t0 + n], ubatch.seq_ids[t0 : t0 + n])
                     break
+            if ubatch.axes is not None:
+                self._add_images(ubatch.axes[t0 : t0 + n], ubatch.seq_ids[t0 : t0 + n])
         tables = [self.seqs[seq_id] for seq_id, _, _ in ubatch.segments]
         segments = b""
         run0 = 0
         for table, (_, t0, n) in zip(tables, ubatch.segments, strict=True):
             segments += _SEGMENT.pack(t0, n, run0, table.n_runs)
             run0 += table.n_runs
-        runs = np.concatenate([table.words for table in tables]).view(RUN_DTYPE)
-        return KVPlacement(pages, cells, runs, np.frombuffer(segments, SEGMENT_DTYPE))
+        pos = ubatch.pos
+        if any(table.images for table in tables):
+            pos, runs = _numbered(ubatch, tables)
+        else:
+            runs = np.concatenate([table.words for table in tables]).view(RUN_DTYPE)
+        return KVPlacement(pages, cells, pos, runs, np.frombuffer(segments, SEGMENT_DTYPE))
 
     def _touch(self, seq_id: int) -> SeqRuns:
         """The runs of a sequence, noted in the journal, to be appended to or replaced."""
@@ -136,6 +143,13 @@ class KVStore:
         else:
             self.seqs[seq_id] = table.with_cells(cells_of_ranges(ranges, pos, 0))
 
+    def _add_images(self, axes: I32Array, seq_ids: Sequence[tuple[int, ...]]) -> None:
+        """Note the images that tokens, placed before, belong to."""
+        for seq_id in sorted({seq_id for ids in seq_ids for seq_id in ids}):
+            mine = np.array([seq_id in ids for ids in seq_ids])
+            table = self.seqs[seq_id]
+            self.seqs[seq_id] = table.with_images(with_cells(table.images, axes[mine]))
+
     def _share(self, seq_id: int, ranges: list[CellRange], pos: I32Array, seq_ids: Sequence[tuple[int, ...]]) -> None:
         """Let the other sequences of each token have its cell too."""
         frame = self.seqs[seq_id].frame
@@ -146,3 +160,16 @@ class KVStore:
                 table.frame = frame
             shared = cells_of_ranges(ranges, pos, table.frame - frame).take(index)
             self.seqs[other] = table.with_cells(shared)
+
+
+def _numbered(ubatch: UBatch, tables: Sequence[SeqRuns]) -> tuple[I32Array, RunArray]:
+    """Positions of the tokens, and runs of the tables, by the number of each cell where a table has images.
+
+    Inside an image a token sees those before it, which stand at the same position.
+    """
+    pos = ubatch.pos.copy()
+    for table, (_, t0, n) in zip(tables, ubatch.segments, strict=True):
+        if table.images:
+            pos[t0 : t0 + n] = np.arange(table.n_cells - n, table.n_cells)
+    runs = [table.numbered() if table.images else table.runs for table in tables]
+    return pos, np.concatenate(runs)

@@ -187,6 +187,46 @@ def test_rope_at_any_position() -> None:
     assert np.abs(tables - np.concatenate([np.cos(theta), np.sin(theta)], 1)).max() < 3e-6
 
 
+@pytest.mark.parametrize("kind", (2, 3))
+@pytest.mark.parametrize("sections", ((3, 5, 8, 0), (8, 8, 0, 0), (0, 4, 4, 8)))
+def test_rope_by_several_axes(kind: int, sections: tuple[int, ...]) -> None:
+    n_pairs = sum(sections)
+    pos = np.random.default_rng(6).integers(0, 100_000, (9, 4)).astype(np.int32)
+    axis = np.repeat(np.arange(4), sections)
+    if kind == 2:
+        freq = 10000.0 ** (-2.0 * np.arange(n_pairs) / (2 * n_pairs))
+    else:
+        freq = np.concatenate([10000.0 ** (-np.arange(n) / n) for n in sections if n])
+    theta = pos[:, axis] * freq
+    got = k.rope_tables({"kind": kind, "n_rot": 2 * n_pairs, "sections": sections}, pos.reshape(-1))
+    assert np.abs(got - np.concatenate([np.cos(theta), np.sin(theta)], 1)).max() < 3e-7
+    x = normal(9, 2, 2 * n_pairs)
+    turned = x.copy()
+    k.rope(0, turned, kind, got)
+    as_neox = x.copy()
+    k.rope(0, as_neox, 2, got)
+    np.testing.assert_array_equal(turned, as_neox)
+
+
+def test_equal_axes_are_one_position_and_a_shift_moves_them_all() -> None:
+    p: dict[str, float | tuple[int, ...]] = {"kind": 2, "n_rot": 16, "sections": (2, 3, 3, 0)}
+    pos = np.array([0, 7, 4000], np.int32)
+    plain = k.rope_tables({"kind": 2, "n_rot": 16}, pos)
+    np.testing.assert_array_equal(k.rope_tables(p, np.repeat(pos, 4)), plain)
+    at = np.array([[5, 9, 2, 0]], np.int32)
+    x, moved = normal(1, 1, 16), np.empty((1, 1, 16), np.float32)
+    moved[:] = x
+    k.rope(0, x, 2, k.rope_tables(p, (at + 300).reshape(-1)))
+    k.rope(0, moved, 2, k.rope_tables(p, at.reshape(-1)))
+    k.rope(0, moved, 2, k.rope_delta_table(p, 300)[None])
+    assert nmse(moved, x) < 1e-12
+
+
+def test_sections_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(ValueError, match="sections"):
+        k.rope_tables({"kind": 2, "n_rot": 16, "sections": (2, 3, 2, 0)}, np.zeros(4, np.int32))
+
+
 @pytest.mark.parametrize("params", ROPES)
 def test_shift_back_is_identity(params: dict[str, float]) -> None:
     p = {**params, "kind": 2}

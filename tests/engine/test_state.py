@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from engine.errors import ContextFullError, StateFileError, StateMismatchError, StateVersionError
-from engine.io import BlockReader, atomic_write
+from engine.io import STATE_VERSION, BlockReader, atomic_write
 from engine.memory import KVCache
 from engine.state import (
     SavedTokens,
@@ -140,7 +140,7 @@ def test_versions_and_ends() -> None:
     cache, _ = shifted("kv")
     data = state_to_bytes(INFO, cache, 0)
     with pytest.raises(StateVersionError):
-        state_from_bytes(data[:8] + struct.pack("<I", 99) + data[12:], INFO, cache, 1)
+        state_from_bytes(data[:8] + struct.pack("<I", STATE_VERSION + 1) + data[12:], INFO, cache, 1)
     for bad in (b"", data[:5], data[:-1], data + b"\0", b"GGUF" + data[4:]):
         with pytest.raises(StateFileError):
             state_from_bytes(bad, INFO, cache, 1)
@@ -190,6 +190,8 @@ def test_damaged_state_changes_nothing(kind: str, full: bool) -> None:
     refused = 0
     for i in range(300):
         bad = mutated(rng, data)
+        if bad == data:
+            continue
         if i % 2:
             bad = with_checksums_made_right(bad)
         try:
@@ -200,7 +202,7 @@ def test_damaged_state_changes_nothing(kind: str, full: bool) -> None:
             assert staged_into is not cache or cache.state_hash() == before
         else:
             # Made right again, the damage may have hit what any value is right for: K, V, tokens, the sampler.
-            assert i % 2 or bad == data
+            assert i % 2
     assert refused > 200
     assert cache.state_hash() == before and [store.pages.used() for store in cache.stores] == used
     check(cache, model)
