@@ -1,4 +1,4 @@
-"""The engine's thread pool. Stands under the executor; may be shared by contexts that run one after the other."""
+"""The engine's thread pool. Stands under the executor; may be shared by contexts."""
 
 
 cdef class ThreadPool:
@@ -10,7 +10,7 @@ cdef class ThreadPool:
     Raises:
         ValueError: n_threads out of range.
 
-    Thread: any, one caller at a time.
+    Thread: any; callers take turns, loop by loop.
     """
 
     def __cinit__(self, int n_threads):

@@ -4,13 +4,35 @@ A prompt travels: `chat` -> `tokenizer` -> `batch` -> `context` -> `arch` + `gra
 `sampling` -> text. `engine.generate` is the loop and the first file to read.
 """
 
+from cext.threadpool import ThreadPool
 from engine.adapters import ControlVector, LoraAdapter, load_control_vector, load_lora
 from engine.batch import Batch
 from engine.context.core import Context, DecodeStatus
-from engine.context.kinds import ContextBase, ContextEnc, ContextKVSelf, create_context
+from engine.context.kinds import (
+    ContextBase,
+    ContextEnc,
+    ContextHybrid,
+    ContextKVSelf,
+    ContextRecurrent,
+    create_context,
+)
 from engine.context.params import ContextParams
 from engine.context.vision import ContextVision, load_vision
 from engine.gguf import read_tensor
+from engine.memory.kv_cache_names import (
+    kv_cache_can_shift,
+    kv_cache_clear,
+    kv_cache_defrag,
+    kv_cache_n_tokens,
+    kv_cache_seq_add,
+    kv_cache_seq_cp,
+    kv_cache_seq_div,
+    kv_cache_seq_keep,
+    kv_cache_seq_pos_max,
+    kv_cache_seq_rm,
+    kv_cache_update,
+    kv_cache_used_cells,
+)
 from engine.memory.kv_self import (
     kv_self_can_shift,
     kv_self_clear,
@@ -27,21 +49,40 @@ from engine.memory.kv_self import (
     kv_self_used_cells,
     kv_self_view,
 )
+from engine.memory.kv_view import KVCacheView
 from engine.model import Model, load_model
+from engine.perf import PerfData
 
 __all__ = [
     "Batch",
     "Context",
     "ContextBase",
     "ContextEnc",
+    "ContextHybrid",
     "ContextKVSelf",
     "ContextParams",
+    "ContextRecurrent",
     "ContextVision",
     "ControlVector",
     "DecodeStatus",
+    "KVCacheView",
     "LoraAdapter",
     "Model",
+    "PerfData",
+    "ThreadPool",
     "create_context",
+    "kv_cache_can_shift",
+    "kv_cache_clear",
+    "kv_cache_defrag",
+    "kv_cache_n_tokens",
+    "kv_cache_seq_add",
+    "kv_cache_seq_cp",
+    "kv_cache_seq_div",
+    "kv_cache_seq_keep",
+    "kv_cache_seq_pos_max",
+    "kv_cache_seq_rm",
+    "kv_cache_update",
+    "kv_cache_used_cells",
     "kv_self_can_shift",
     "kv_self_clear",
     "kv_self_defrag",

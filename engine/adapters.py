@@ -93,6 +93,8 @@ def load_lora(model: Model, path: str | Path) -> LoraAdapter:
                 raise AdapterError(f"{path}: tensor '{name}' belongs to no weight of the model")
             if side == "b":
                 continue
+            if len(model.weight_infos[base].shape) != 2:
+                raise AdapterError(f"{path}: '{base}' is no matrix that an adapter can change")
             n_out, n_in = model.weight_infos[base].shape
             other = gguf.tensors.get(f"{base}.lora_b")
             if other is None or len(info.shape) != 2 or info.shape[1] != n_in or other.shape != (n_out, info.shape[0]):
@@ -129,6 +131,8 @@ def load_control_vector(model: Model, path: str | Path) -> ControlVector:
                 raise AdapterError(f"{path}: tensor '{name}' is no direction of a layer from 1 on")
             if info.shape != (model.hparams.n_embd,) or info.type is not QuantType.F32:
                 raise AdapterError(f"{path}: '{name}' must be F32 [{model.hparams.n_embd}], is {info.shape}")
+            if int(number) >= model.hparams.n_layer:
+                raise AdapterError(f"{path}: '{name}': the model has layers 0 to {model.hparams.n_layer - 1}")
             directions[int(number)] = np.array(dequantize(info.type, gguf.tensor_data(name), info.shape))
         if not directions:
             raise AdapterError(f"{path}: holds no direction")

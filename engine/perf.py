@@ -6,8 +6,7 @@ and the status line read them.
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(slots=True)
@@ -46,10 +45,6 @@ class PerfData:
         self.n_p_eval = self.n_eval = self.n_reused = 0
         self.t_p_eval_ms = self.t_eval_ms = 0.0
 
-    def copy(self) -> PerfData:
-        """The counters as they are now."""
-        return replace(self)
-
     @property
     def p_eval_tok_s(self) -> float:
         """Prompt tokens a second; 0 before the first."""
@@ -59,17 +54,3 @@ class PerfData:
     def eval_tok_s(self) -> float:
         """Generated tokens a second; 0 before the first."""
         return 1e3 * self.n_eval / self.t_eval_ms if self.t_eval_ms > 0 else 0.0
-
-
-class PerfTimer:
-    """The time of one decode of n_tokens, from here to `stop`; a decode that fails is not stopped and does not count."""
-
-    __slots__ = ("_began", "_n_tokens", "_perf")
-
-    def __init__(self, perf: PerfData, n_tokens: int) -> None:
-        self._perf, self._n_tokens = perf, n_tokens
-        self._began = time.perf_counter()
-
-    def stop(self) -> None:
-        """Count it."""
-        self._perf.add_decode(self._n_tokens, 1e3 * (time.perf_counter() - self._began))

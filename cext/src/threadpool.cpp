@@ -134,6 +134,7 @@ struct ThreadPool::Impl {
 
   const int n_threads;
   std::vector<std::thread> threads;
+  std::mutex callers;  // held by the one whose loop runs
   std::mutex mutex;
   std::condition_variable wake;
   std::atomic<int> n_asleep{0};
@@ -156,6 +157,7 @@ void ThreadPool::run(TaskFn fn, void* arg, int64_t n_tasks, int n_use) {
     for (int64_t task = 0; task < n_tasks; ++task) fn(arg, task, 0);
     return;
   }
+  std::lock_guard<std::mutex> turn(impl_->callers);
   impl_->run(fn, arg, n_tasks, use);
 }
 

@@ -1,5 +1,5 @@
 // The engine's own threads: a parallel loop with chunks claimed dynamically, a brief spin and then sleep, and a cancel flag.
-// One caller at a time. The calling thread is worker 0. Helpers run below the window's priority with denormals flushed.
+// Callers take turns, loop by loop. The calling thread is worker 0. Helpers run below the window's priority with denormals flushed.
 #pragma once
 #include <cstdint>
 

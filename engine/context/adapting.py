@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.backend.cpu.stages import Weight
 from engine.context.builder import LoraPair
+from engine.errors import AdapterError, ParamError
 from engine.graph.tensor import WeightInfo
 from engine.types import QuantType
 
@@ -23,6 +25,13 @@ class ActiveAdapters:
         self._cvec_infos: dict[str, WeightInfo] = {}
         self._cvec: tuple[tuple[int, tuple[str, ...]], ...] = ()
         self._weights: dict[str, Weight] = {}
+
+    def copy(self) -> ActiveAdapters:
+        """The same adapters, to be changed apart."""
+        twin = ActiveAdapters()
+        twin._loras, twin._weights = dict(self._loras), dict(self._weights)
+        twin._cvec_infos, twin._cvec = dict(self._cvec_infos), self._cvec
+        return twin
 
     def set_lora(self, adapter: LoraAdapter, scale: float) -> None:
         """Use an adapter with a scale."""
@@ -41,7 +50,14 @@ class ActiveAdapters:
             self.remove_lora(adapter)
 
     def set_cvec(self, vector: ControlVector | None, scale: float, first: int, last: int) -> None:
-        """Add a control vector's directions to the outputs of layers first to last; None: none."""
+        """Add a control vector's directions to the outputs of layers first to last; None: none.
+
+        Raises: ParamError: it has no direction for these layers.
+        """
+        if vector is not None and not any(first <= il <= last for il in vector.directions):
+            raise ParamError(
+                f"layers {first} to {last}: the control vector has directions for {sorted(vector.directions)}"
+            )
         for name in self._cvec_infos:
             del self._weights[name]
         self._cvec_infos.clear()
@@ -53,6 +69,16 @@ class ActiveAdapters:
                 self._cvec_infos[name] = WeightInfo((len(direction),), QuantType.F32)
                 layers.append((il, (name,)))
         self._cvec = tuple(layers)
+
+    def check_shapes(self, weights: Mapping[str, WeightInfo], n_embd: int) -> None:
+        """Whether the adapters fit a model. Raises: AdapterError: one was loaded for another model."""
+        for adapter in self._loras:
+            for base, (a, b, _) in adapter.pairs.items():
+                shape = (adapter.infos[b].shape[0], adapter.infos[a].shape[1])
+                if base not in weights or weights[base].shape != shape:
+                    raise AdapterError(f"{adapter.path}: made for another model: its '{base}' is {shape}")
+        if any(info.shape != (n_embd,) for info in self._cvec_infos.values()):
+            raise AdapterError(f"the control vector was made for another model; this one has n_embd {n_embd}")
 
     @property
     def lora_pairs(self) -> tuple[tuple[str, tuple[LoraPair, ...]], ...]:

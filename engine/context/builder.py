@@ -69,6 +69,7 @@ class GraphBuilder:
         self._cache_of, self._kind, self._rope_factors = cache_of, kind, rope_factors
         self._lora = dict(topology.lora)
         self._cvec = dict(topology.cvec)
+        self._adapted: set[str] = set()
         self._made: dict[str, Tensor] = {}
         self._stores: dict[int, Tensor] = {}
         self._nodes: list[Tensor] = []
@@ -134,6 +135,7 @@ class GraphBuilder:
     def build_lora_mm(self, weight: Tensor, cur: Tensor, bias: Tensor | None = None) -> Tensor:
         """The product, and B(Ax) of every active adapter of this weight."""
         out = ops.mul_mat(weight, cur, bias)
+        self._adapted.add(weight.name)
         for pair in self._lora.get(weight.name, ()):
             low = ops.mul_mat(self.weight(pair.a), cur)
             out = ops.add(out, ops.scale(ops.mul_mat(self.weight(pair.b), low), pair.scale))
@@ -165,9 +167,18 @@ class GraphBuilder:
 
     def build_cvec(self, cur: Tensor, il: int) -> Tensor:
         """Add the control vectors of a layer."""
+        self._adapted.add(f"layer {il}")
         for name in self._cvec.get(il, ()):
             cur = ops.add(cur, self.weight(name))
         return cur
+
+    def unused_adapters(self) -> list[str]:
+        """After the graph was built: what adapters change and it uses, but where it did not let them in.
+
+        A weight that this graph does not use at all belongs to the model's other half.
+        """
+        loras = [name for name in self._lora if name in self._made and name not in self._adapted]
+        return loras + [name for il in self._cvec if (name := f"layer {il}") not in self._adapted]
 
     def build_out(self, cur: Tensor) -> Tensor:
         """The rows whose results are asked for."""

@@ -16,22 +16,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cext.executor import STATUS_ABORTED, STATUS_NOT_FINITE, STATUS_OK, Binding, Program, work_bytes
+from cext.executor import STATUS_ABORTED, STATUS_NOT_FINITE, STATUS_OK, Binding, Program
 from cext.threadpool import ThreadPool
-from cext.weights import LargeBuffer
-from engine.backend.cpu.lower import Lowering
-from engine.backend.cpu.stages import CacheLayout, Weight
 from engine.batch import Batch, UBatch, split_simple
 from engine.context.adapting import ActiveAdapters
-from engine.context.builder import GraphBuilder, Topology
+from engine.context.builder import Topology
 from engine.context.outputs import Outputs
 from engine.context.params import ContextParams
+from engine.context.plans import Plans
 from engine.context.positions import check_batch, rope_positions
 from engine.context.snapshot import StateMixin
+from engine.context.tracing import EvalCallback, report_nodes
 from engine.errors import (
+    AdapterError,
     BatchError,
     KernelStatusError,
-    OutOfMemoryError,
     ParamError,
     UnsupportedCallError,
 )  # fmt: skip
@@ -90,11 +89,10 @@ class Context(StateMixin):
         self._causal = not kind.encodes
         self._adapters = ActiveAdapters()
         self._topology_cache: Topology | None = None
-        self._plans: dict[Topology, Program] = {}
+        self._plans = Plans(model, params, kind.name, self._n_ctx, self._n_ubatch)
         self._binding = Binding()
-        self._arena = LargeBuffer(0)
-        self._work = LargeBuffer(0)
         self._abort_callback: Callable[[], bool] | None = None
+        self._eval_callback: EvalCallback | None = None
         self.abort_flag: I32Array = np.zeros(1, dtype=np.int32)
         hp = model.hparams
         self._outputs = Outputs(model.arch.n_cls_out if kind.encodes else hp.n_vocab, hp.n_embd, kind.name)
@@ -194,7 +192,7 @@ class Context(StateMixin):
         self._own_pool = None
 
     def attach_threadpool(self, pool: ThreadPool, pool_batch: ThreadPool | None = None) -> None:
-        """Compute with pools that contexts share; one context at a time may compute."""
+        """Compute with pools that contexts share; those that compute at the same time take turns, loop by loop."""
         self._pools = (pool, pool_batch or pool)
 
     def detach_threadpool(self) -> None:
@@ -204,6 +202,17 @@ class Context(StateMixin):
     def set_abort_callback(self, callback: Callable[[], bool] | None) -> None:
         """Ask callback at most once a millisecond while computing; True aborts. What it raises, decode raises."""
         self._abort_callback = callback
+
+    def set_eval_callback(self, callback: EvalCallback | None) -> None:
+        """Show callback what is computed: callback(name, f32[n_rows, n]) for each node behind each micro batch.
+
+        Nodes have the graph's names ("attn_norm-3", "l_out-3"). The input of a product goes by its weight's name
+        ("blk.3.ffn_down.weight"); inside a mixture of experts nothing is shown. Rows are the micro batch's: sequence by
+        sequence, each in the order of positions; the last layer has those whose output is asked for. Memory for every
+        node is held meanwhile: a small n_ubatch keeps it small. What callback raises, decode raises, and the batch leaves
+        no trace.
+        """
+        self._eval_callback, self._topology_cache = callback, None
 
     def _pool(self, n_tokens: int) -> tuple[ThreadPool, int]:
         n_threads = self._n_threads if n_tokens == 1 else self._n_threads_batch
@@ -232,9 +241,13 @@ class Context(StateMixin):
         self._causal, self._topology_cache = causal, None
 
     def set_adapter_lora(self, adapter: LoraAdapter, scale: float = 1.0) -> None:
-        """Use a LoRA adapter; several add up. A change of adapters leaves cells as they were computed."""
-        self._adapters.set_lora(adapter, scale)
-        self._topology_cache = None
+        """Use a LoRA adapter, or change its scale; several add up. Cells stay as they were computed.
+
+        Raises: AdapterError: it changes a weight that the graph uses otherwise than as a product; nothing changed.
+        """
+        changed = self._adapters.copy()
+        changed.set_lora(adapter, scale)
+        self._use_adapters(changed)
 
     def rm_adapter_lora(self, adapter: LoraAdapter) -> bool:
         """Stop using an adapter; False where it was not in use."""
@@ -252,10 +265,27 @@ class Context(StateMixin):
         """Add a control vector to the outputs of layers il_start to il_end, both included; None: none.
 
         Negative bounds: from layer 1, to the last.
+
+        Raises: ParamError: no direction for these layers; AdapterError: the graph has no place for it; nothing changed.
         """
         last = self._model.hparams.n_layer - 1 if il_end < 0 else il_end
-        self._adapters.set_cvec(vector, scale, max(il_start, 1), last)
-        self._topology_cache = None
+        changed = self._adapters.copy()
+        changed.set_cvec(vector, scale, max(il_start, 1), last)
+        self._use_adapters(changed)
+
+    def _use_adapters(self, adapters: ActiveAdapters) -> None:
+        """Take these adapters where every part of them has its place in the graph. Raises: AdapterError."""
+        adapters.check_shapes(self._model.weight_infos, self._model.hparams.n_embd)
+        before = self._adapters
+        self._adapters, self._topology_cache = adapters, None
+        builder = self._plans.builder(self._topology(embd_input=False), adapters, self._memory)
+        self._model.arch.build(builder)
+        unused = builder.unused_adapters()
+        if unused:
+            self._adapters, self._topology_cache = before, None
+            raise AdapterError(
+                f"the graph of '{self._model.arch.name}' has no place for an adapter of {', '.join(unused)}"
+            )
 
     def adapters_signature(self) -> str:
         """A text that differs where active adapters make other numbers."""
@@ -276,49 +306,14 @@ class Context(StateMixin):
             lora=self._adapters.lora_pairs,
             cvec=self._adapters.cvec,
             causal=self._causal,
+            trace=self._eval_callback is not None,
         )
         return self._topology_cache
 
-    def _builder(self, topology: Topology) -> GraphBuilder:
-        infos = {**self._model.weight_infos, **self._adapters.infos()}
-        arch = self._model.arch
-        factors = {layer.il: layer.factors for layer in arch.memory_spec(self._n_ctx)}
-        memory = self._memory
-        assert memory is not None
-        return GraphBuilder(
-            infos, arch.hparams.n_embd, topology, memory.cache_of, self._kind.name, lambda il: factors.get(il, "")
-        )
-
     def graph_text(self) -> str:
         """The graph of the next decode of tokens, as canonical text."""
-        return graph_text(self._model.arch.build(self._builder(self._topology(embd_input=False))))
-
-    def _plan(self, topology: Topology) -> Program:
-        plan = self._plans.get(topology)
-        if plan is None:
-            memory = self._memory
-            assert memory is not None
-
-            def layout(cache: int, il: int) -> CacheLayout:
-                k_off, v_off = memory.kv_offsets(il)
-                return CacheLayout(k_off, v_off, self._params.quant_k, self._params.quant_v)
-
-            result = self._model.arch.build(self._builder(topology))
-            plan = Lowering(result, self._weight, layout, self._n_ubatch, self._n_ctx, memory.state_offsets).lower()
-            self._plans[topology] = plan
-        n_threads = max(self._n_threads, self._n_threads_batch)
-        try:
-            if self._arena.nbytes < plan.arena_bytes:
-                self._arena = LargeBuffer(plan.arena_bytes)
-            if self._work.nbytes < work_bytes(plan, n_threads):
-                self._work = LargeBuffer(work_bytes(plan, n_threads))
-        except MemoryError:
-            raise OutOfMemoryError(plan.arena_bytes, "the compute buffers") from None
-        return plan
-
-    def _weight(self, name: str) -> Weight:
-        extra = self._adapters.weight(name)
-        return self._model.weight(name) if extra is None else extra
+        builder = self._plans.builder(self._topology(embd_input=False), self._adapters, self._memory)
+        return graph_text(self._model.arch.build(builder))
 
     # -- decode ------------------------------------------------------------------------------------------------------
 
@@ -361,7 +356,7 @@ class Context(StateMixin):
         self._outputs.start(batch, want_logits=self._wants_logits(), want_embd=self._embeddings)
         began = time.perf_counter()
         topology = self._topology(batch.tokens is None)
-        plan = self._plan(topology)
+        plan, places = self._plans.get(topology, self._adapters, memory, max(self._n_threads, self._n_threads_batch))
         memory.prepare(batch.n_tokens)
         tx = memory.begin()
         try:
@@ -372,6 +367,8 @@ class Context(StateMixin):
                 if status == STATUS_ABORTED:
                     tx.rollback()
                     return DecodeStatus.ABORTED
+                if self._eval_callback is not None:
+                    report_nodes(places, self._plans.arena, ubatch, self._eval_callback)
                 row += len(ubatch.out_ids)
         except BaseException:
             tx.rollback()
@@ -396,9 +393,10 @@ class Context(StateMixin):
         if where.states is not None:
             binding.bind_states(where.states.rows())
         pool, n_threads = self._pool(ubatch.n_tokens)
-        status = binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, self._abort_callback)
+        arena, work = self._plans.arena, self._plans.work
+        status = binding.run(plan, pool, n_threads, arena, work, self.abort_flag, self._abort_callback)
         if status == STATUS_NOT_FINITE:
-            binding.run(plan, pool, n_threads, self._arena, self._work, self.abort_flag, None, True)
+            binding.run(plan, pool, n_threads, arena, work, self.abort_flag, None, True)
             node = plan.names[binding.failed_stage] if binding.failed_stage >= 0 else "result_output"
             raise KernelStatusError("values that are not finite", "decode", node)
         if status not in (STATUS_OK, STATUS_ABORTED):
@@ -458,7 +456,7 @@ class Context(StateMixin):
 
     def stage_ns(self) -> dict[str, tuple[int, int, int]]:
         """For profiles: nanoseconds in row work, products and attention, of each compiled plan."""
-        return {str(i): plan.stage_ns for i, plan in enumerate(self._plans.values())}
+        return self._plans.stage_ns()
 
     def close(self) -> None:
         """Let go of memory and threads."""

@@ -35,6 +35,7 @@ from engine.backend.cpu.stages import (
     At,
     CacheLayout,
     MappedWeight,
+    NodePlace,
     Place,
     Stage,
     Weight,
@@ -86,14 +87,15 @@ class Lowering(RecurrentLowering):
         self.program.finish(self.n_tokens_max, self.n_ctx, arena_bytes)
         return self.program
 
-    def node_places(self) -> dict[str, tuple[int, int, int]]:
-        """For traces: (byte offset in the arena, row stride in values, values) of each named node in a buffer."""
-        places = {}
-        for node in self.result.nodes:
-            at = self.at.get(id(node))
-            if at is not None and at.buffer is not None:
-                places[node.name] = (at.buffer.offset + 4 * at.column, at.ld, node.n_row)
-        return places
+    def node_places(self) -> tuple[NodePlace, ...]:
+        """Where everything that a trace reports lies after a run: named nodes, and the inputs of products by weight."""
+        traced = [(node.name, node) for node in self.result.nodes]
+        traced += [(node.src[0].name, node.src[1]) for node in self.order if node.op is Op.MUL_MAT]
+        return tuple(
+            NodePlace(name, at.buffer.offset + 4 * at.column, at.ld, node.n_row, self._symbol(node))
+            for name, node in traced
+            if (at := self.at.get(id(node))) is not None and at.buffer is not None
+        )
 
     def _place_logits(self) -> None:
         """The logits, and what only reaches them through operations in place, lie in the caller's array at once."""

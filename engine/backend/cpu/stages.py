@@ -87,6 +87,24 @@ class At:
     ld: int
 
 
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """Where a node's values lie in the arena after a run that kept them.
+
+    Attributes:
+        name: the node's, or that of the weight that it is multiplied with.
+        offset: bytes from the arena's start; ld: values from one row to the next.
+        n: values of a row.
+        rows: how many rows there are.
+    """
+
+    name: str
+    offset: int
+    ld: int
+    n: int
+    rows: Symbol
+
+
 @dataclass(slots=True)
 class Stage:
     """A stage that is being put together: calls on the program, made once buffers have places."""

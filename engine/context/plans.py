@@ -1,0 +1,89 @@
+"""The compiled graphs of a context, one for each topology, and the buffers that they share.
+
+Between `engine.context.core`, which says what is to be computed, and the backend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cext.executor import Program, work_bytes
+from cext.weights import LargeBuffer
+from engine.backend.cpu.lower import Lowering
+from engine.backend.cpu.stages import CacheLayout, NodePlace, Weight
+from engine.context.builder import GraphBuilder, Topology
+from engine.errors import OutOfMemoryError
+
+if TYPE_CHECKING:
+    from engine.context.adapting import ActiveAdapters
+    from engine.context.params import ContextParams
+    from engine.memory import Memory
+    from engine.model import Model
+
+PLANS_KEPT = 16
+"""Every scale of an adapter makes another plan; the oldest goes."""
+
+Plan = tuple[Program, tuple[NodePlace, ...]]
+"""A program, and where its nodes lie where they are to be shown."""
+
+
+class Plans:
+    """Compiles graphs when they are first asked for.
+
+    Attributes:
+        arena: the values of a run; work: what threads need beside them. Both large enough for the plan asked for last.
+    """
+
+    def __init__(self, model: Model, params: ContextParams, kind: str, n_ctx: int, n_ubatch: int) -> None:
+        self._model, self._params, self._kind, self._n_ctx, self._n_ubatch = model, params, kind, n_ctx, n_ubatch
+        self._plans: dict[Topology, Plan] = {}
+        self.arena = LargeBuffer(0)
+        self.work = LargeBuffer(0)
+
+    def builder(self, topology: Topology, adapters: ActiveAdapters, memory: Memory | None) -> GraphBuilder:
+        """A builder for that graph; without a memory it is good for looking at the graph only."""
+        arch = self._model.arch
+        infos = {**self._model.weight_infos, **adapters.infos()}
+        factors = {layer.il: layer.factors for layer in arch.memory_spec(self._n_ctx)}
+        cache_of = memory.cache_of if memory is not None else lambda il: 0
+        return GraphBuilder(infos, arch.hparams.n_embd, topology, cache_of, self._kind, lambda il: factors.get(il, ""))
+
+    def get(self, topology: Topology, adapters: ActiveAdapters, memory: Memory, n_threads: int) -> Plan:
+        """The plan of a topology, and buffers for it. Raises: OutOfMemoryError, UnsupportedQuantError."""
+        plan = self._plans.get(topology)
+        if plan is None:
+            while len(self._plans) >= PLANS_KEPT:
+                del self._plans[next(iter(self._plans))]
+            plan = self._plans[topology] = self._compile(topology, adapters, memory)
+        program = plan[0]
+        try:
+            if self.arena.nbytes < program.arena_bytes:
+                self.arena = LargeBuffer(program.arena_bytes)
+            if self.work.nbytes < work_bytes(program, n_threads):
+                self.work = LargeBuffer(work_bytes(program, n_threads))
+        except MemoryError:
+            raise OutOfMemoryError(program.arena_bytes, "the compute buffers") from None
+        return plan
+
+    def _compile(self, topology: Topology, adapters: ActiveAdapters, memory: Memory) -> Plan:
+        def weight(name: str) -> Weight:
+            extra = adapters.weight(name)
+            return self._model.weight(name) if extra is None else extra
+
+        def layout(cache: int, il: int) -> CacheLayout:
+            k_off, v_off = memory.kv_offsets(il)
+            return CacheLayout(k_off, v_off, self._params.quant_k, self._params.quant_v)
+
+        result = self._model.arch.build(self.builder(topology, adapters, memory))
+        lowering = Lowering(
+            result, weight, layout, self._n_ubatch, self._n_ctx, memory.state_offsets, keep_nodes=topology.trace
+        )
+        return lowering.lower(), lowering.node_places() if topology.trace else ()
+
+    def stage_ns(self) -> dict[str, tuple[int, int, int]]:
+        """For profiles: nanoseconds in row work, products and attention, of each plan."""
+        return {str(i): program.stage_ns for i, (program, _) in enumerate(self._plans.values())}
+
+    def clear(self) -> None:
+        """Let go of all plans."""
+        self._plans.clear()
