@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +26,7 @@ class VisionModel:
         gguf: the reader.
         arch: what the tower is.
         weights: the weights by name; weight_infos: their shapes and types.
+        load_ms: time it took to load.
 
     Raises:
         ModelFileError: a damaged file, or one without a vision tower.
@@ -33,6 +35,7 @@ class VisionModel:
     """
 
     def __init__(self, path: str | Path, n_threads: int) -> None:
+        began = time.perf_counter()
         self.gguf: GGUFFile = open_gguf(path)
         try:
             self.arch: VisionArch = create_vision_arch(self.gguf)
@@ -44,6 +47,7 @@ class VisionModel:
         except BaseException:
             self.gguf.close()
             raise
+        self.load_ms = 1000 * (time.perf_counter() - began)
 
     def close(self) -> None:
         """Let go of the file and the weights."""

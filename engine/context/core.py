@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cext.executor import STATUS_ABORTED, STATUS_NOT_FINITE, STATUS_OK, Binding, Program
-from cext.threadpool import ThreadPool
+from cext.executor import Program
 from engine.batch import Batch, UBatch, split_simple
 from engine.context.adapting import ActiveAdapters
 from engine.context.builder import Topology
+from engine.context.computing import ComputeMixin
 from engine.context.outputs import Outputs
 from engine.context.params import ContextParams
 from engine.context.plans import Plans
@@ -30,13 +29,11 @@ from engine.context.tracing import EvalCallback, report_nodes
 from engine.errors import (
     AdapterError,
     BatchError,
-    KernelStatusError,
     ParamError,
     UnsupportedCallError,
 )  # fmt: skip
 from engine.graph.result import graph_text
-from engine.perf import PerfData
-from engine.types import F32Array, F32Logits, I32Array
+from engine.types import F32Array, F32Logits
 
 if TYPE_CHECKING:
     from engine.adapters import ControlVector, LoraAdapter
@@ -55,17 +52,13 @@ class DecodeStatus(Enum):
     ABORTED = "aborted"
 
 
-class Context(StateMixin):
+class Context(ComputeMixin, StateMixin):
     """A context of a model.
 
     Args:
         model: must stay open as long as the context is used.
         params: sizes and types.
         kind: what sort of context.
-
-    Attributes:
-        abort_flag: i32[1]; non-zero stops a running decode within milliseconds. The caller sets and clears it, from
-            any thread.
 
     Raises: ParamError, OutOfMemoryError.
 
@@ -76,10 +69,8 @@ class Context(StateMixin):
         self._model, self._params, self._kind = model, params, kind
         self._n_ctx = params.n_ctx or model.n_ctx_train
         self._n_ubatch = min(params.n_ubatch, params.n_batch, self._n_ctx)
-        self._n_threads = params.n_threads or model.n_threads
-        self._n_threads_batch = params.n_threads_batch or self._n_threads
-        self._own_pool: ThreadPool | None = None
-        self._pools: tuple[ThreadPool, ThreadPool] | None = None
+        n_threads = params.n_threads or model.n_threads
+        super().__init__(n_threads, params.n_threads_batch or n_threads, model.load_ms)
         if params.pooling == "rank" and not (kind.encodes and model.arch.n_cls_out):
             raise ParamError("pooling='rank': the model has no classification head")
         memory = kind.make_memory(model, params, self._n_ctx)
@@ -90,13 +81,9 @@ class Context(StateMixin):
         self._adapters = ActiveAdapters()
         self._topology_cache: Topology | None = None
         self._plans = Plans(model, params, kind.name, self._n_ctx, self._n_ubatch)
-        self._binding = Binding()
-        self._abort_callback: Callable[[], bool] | None = None
         self._eval_callback: EvalCallback | None = None
-        self.abort_flag: I32Array = np.zeros(1, dtype=np.int32)
         hp = model.hparams
         self._outputs = Outputs(model.arch.n_cls_out if kind.encodes else hp.n_vocab, hp.n_embd, kind.name)
-        self._perf = PerfData(t_load_ms=model.load_ms)
 
     # -- sizes -------------------------------------------------------------------------------------------------------
 
@@ -119,14 +106,6 @@ class Context(StateMixin):
     def n_seq_max(self) -> int:
         """Most sequences."""
         return self._params.n_seq_max
-
-    def n_threads(self) -> int:
-        """Threads for one token."""
-        return self._n_threads
-
-    def n_threads_batch(self) -> int:
-        """Threads for many tokens."""
-        return self._n_threads_batch
 
     def pooling_type(self) -> str:
         """How a sequence's rows become one."""
@@ -179,29 +158,7 @@ class Context(StateMixin):
         """Carry out the memory's pending work: fold shifts into the keys."""
         self.get_kv_self().update()
 
-    def synchronize(self) -> None:
-        """Wait until results are there: they always are, for decode returns when it is done."""
-
-    # -- threads and callbacks ---------------------------------------------------------------------------------------
-
-    def set_n_threads(self, n_threads: int, n_threads_batch: int) -> None:
-        """Compute with that many threads for one token and for many. Raises: ParamError."""
-        if not (1 <= n_threads <= 512 and 1 <= n_threads_batch <= 512):
-            raise ParamError(f"n_threads={n_threads}, n_threads_batch={n_threads_batch}: 1 to 512")
-        self._n_threads, self._n_threads_batch = n_threads, n_threads_batch
-        self._own_pool = None
-
-    def attach_threadpool(self, pool: ThreadPool, pool_batch: ThreadPool | None = None) -> None:
-        """Compute with pools that contexts share; those that compute at the same time take turns, loop by loop."""
-        self._pools = (pool, pool_batch or pool)
-
-    def detach_threadpool(self) -> None:
-        """Compute with the context's own pool again."""
-        self._pools = None
-
-    def set_abort_callback(self, callback: Callable[[], bool] | None) -> None:
-        """Ask callback at most once a millisecond while computing; True aborts. What it raises, decode raises."""
-        self._abort_callback = callback
+    # -- what is computed --------------------------------------------------------------------------------------------
 
     def set_eval_callback(self, callback: EvalCallback | None) -> None:
         """Show callback what is computed: callback(name, f32[n_rows, n]) for each node behind each micro batch.
@@ -213,17 +170,6 @@ class Context(StateMixin):
         no trace.
         """
         self._eval_callback, self._topology_cache = callback, None
-
-    def _pool(self, n_tokens: int) -> tuple[ThreadPool, int]:
-        n_threads = self._n_threads if n_tokens == 1 else self._n_threads_batch
-        if self._pools is not None:
-            pool = self._pools[0 if n_tokens == 1 else 1]
-            return pool, min(n_threads, pool.n_threads)
-        if self._own_pool is None:
-            self._own_pool = ThreadPool(max(self._n_threads, self._n_threads_batch))
-        return self._own_pool, n_threads
-
-    # -- what is computed --------------------------------------------------------------------------------------------
 
     def set_embeddings(self, embeddings: bool) -> None:
         """Keep hidden rows of the outputs, or not. Raises: UnsupportedCallError: an encoder has nothing else."""
@@ -356,19 +302,19 @@ class Context(StateMixin):
         self._outputs.start(batch, want_logits=self._wants_logits(), want_embd=self._embeddings)
         began = time.perf_counter()
         topology = self._topology(batch.tokens is None)
-        plan, places = self._plans.get(topology, self._adapters, memory, max(self._n_threads, self._n_threads_batch))
+        plan, places = self._plans.get(topology, self._adapters, memory)
+        self._reserve(plan)
         memory.prepare(batch.n_tokens)
         tx = memory.begin()
         try:
             placed = [(ubatch, tx.place(ubatch)) for ubatch in split_simple(batch, pos, self._n_ubatch)]
             row = 0
             for ubatch, where in placed:
-                status = self._run(plan, ubatch, where, row)
-                if status == STATUS_ABORTED:
+                if not self._run(plan, ubatch, where, row):
                     tx.rollback()
                     return DecodeStatus.ABORTED
                 if self._eval_callback is not None:
-                    report_nodes(places, self._plans.arena, ubatch, self._eval_callback)
+                    report_nodes(places, self._arena, ubatch, self._eval_callback)
                 row += len(ubatch.out_ids)
         except BaseException:
             tx.rollback()
@@ -380,7 +326,7 @@ class Context(StateMixin):
         self._perf.add_decode(batch.n_tokens, 1000 * (time.perf_counter() - began))
         return DecodeStatus.OK
 
-    def _run(self, plan: Program, ubatch: UBatch, where: Placement, row: int) -> int:
+    def _run(self, plan: Program, ubatch: UBatch, where: Placement, row: int) -> bool:
         hp = self._model.hparams
         binding, n_out = self._binding, len(ubatch.out_ids)
         binding.bind(
@@ -392,16 +338,7 @@ class Context(StateMixin):
             binding.bind_cache(i, place.pages, place.cells, place.runs, place.segments, len(place.segments))
         if where.states is not None:
             binding.bind_states(where.states.rows())
-        pool, n_threads = self._pool(ubatch.n_tokens)
-        arena, work = self._plans.arena, self._plans.work
-        status = binding.run(plan, pool, n_threads, arena, work, self.abort_flag, self._abort_callback)
-        if status == STATUS_NOT_FINITE:
-            binding.run(plan, pool, n_threads, arena, work, self.abort_flag, None, True)
-            node = plan.names[binding.failed_stage] if binding.failed_stage >= 0 else "result_output"
-            raise KernelStatusError("values that are not finite", "decode", node)
-        if status not in (STATUS_OK, STATUS_ABORTED):
-            raise KernelStatusError(f"status {status}", "decode")
-        return status
+        return self._run_bound(plan, ubatch.n_tokens, "decode")
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -442,28 +379,14 @@ class Context(StateMixin):
 
     # -- counters ----------------------------------------------------------------------------------------------------
 
-    def perf_get_data(self) -> PerfData:
-        """A copy of the counters."""
-        return replace(self._perf)
-
-    def perf_add_reused(self, n_tokens: int) -> None:
-        """Count tokens of a prompt that were found in the memory; sessions know how many."""
-        self._perf.n_reused += n_tokens
-
-    def perf_reset(self) -> None:
-        """Set the counters to zero."""
-        self._perf.reset()
-
     def stage_ns(self) -> dict[str, tuple[int, int, int]]:
         """For profiles: nanoseconds in row work, products and attention, of each compiled plan."""
         return self._plans.stage_ns()
 
     def close(self) -> None:
         """Let go of memory and threads."""
-        self._binding.release()
+        self._release()
         self._plans.clear()
-        self._own_pool = None
-        self._pools = None
         if self._memory is not None:
             _attached.discard(self._memory)
             self._memory.close()

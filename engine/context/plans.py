@@ -1,4 +1,4 @@
-"""The compiled graphs of a context, one for each topology, and the buffers that they share.
+"""The compiled graphs of a context, one for each topology.
 
 Between `engine.context.core`, which says what is to be computed, and the backend.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cext.executor import Program, work_bytes
-from cext.weights import LargeBuffer
+from cext.executor import Program
 from engine.backend.cpu.lower import Lowering
 from engine.backend.cpu.stages import CacheLayout, NodePlace, Weight
 from engine.context.builder import GraphBuilder, Topology
-from engine.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     from engine.context.adapting import ActiveAdapters
@@ -28,17 +26,11 @@ Plan = tuple[Program, tuple[NodePlace, ...]]
 
 
 class Plans:
-    """Compiles graphs when they are first asked for.
-
-    Attributes:
-        arena: the values of a run; work: what threads need beside them. Both large enough for the plan asked for last.
-    """
+    """Compiles graphs when they are first asked for."""
 
     def __init__(self, model: Model, params: ContextParams, kind: str, n_ctx: int, n_ubatch: int) -> None:
         self._model, self._params, self._kind, self._n_ctx, self._n_ubatch = model, params, kind, n_ctx, n_ubatch
         self._plans: dict[Topology, Plan] = {}
-        self.arena = LargeBuffer(0)
-        self.work = LargeBuffer(0)
 
     def builder(self, topology: Topology, adapters: ActiveAdapters, memory: Memory | None) -> GraphBuilder:
         """A builder for that graph; without a memory it is good for looking at the graph only."""
@@ -48,21 +40,13 @@ class Plans:
         cache_of = memory.cache_of if memory is not None else lambda il: 0
         return GraphBuilder(infos, arch.hparams.n_embd, topology, cache_of, self._kind, lambda il: factors.get(il, ""))
 
-    def get(self, topology: Topology, adapters: ActiveAdapters, memory: Memory, n_threads: int) -> Plan:
-        """The plan of a topology, and buffers for it. Raises: OutOfMemoryError, UnsupportedQuantError."""
+    def get(self, topology: Topology, adapters: ActiveAdapters, memory: Memory) -> Plan:
+        """The plan of a topology. Raises: UnsupportedQuantError."""
         plan = self._plans.get(topology)
         if plan is None:
             while len(self._plans) >= PLANS_KEPT:
                 del self._plans[next(iter(self._plans))]
             plan = self._plans[topology] = self._compile(topology, adapters, memory)
-        program = plan[0]
-        try:
-            if self.arena.nbytes < program.arena_bytes:
-                self.arena = LargeBuffer(program.arena_bytes)
-            if self.work.nbytes < work_bytes(program, n_threads):
-                self.work = LargeBuffer(work_bytes(program, n_threads))
-        except MemoryError:
-            raise OutOfMemoryError(program.arena_bytes, "the compute buffers") from None
         return plan
 
     def _compile(self, topology: Topology, adapters: ActiveAdapters, memory: Memory) -> Plan:

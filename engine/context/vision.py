@@ -6,54 +6,59 @@ layer's keys and values are read only before the next one's are written.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cext.executor import STATUS_NOT_FINITE, STATUS_OK, Binding, Program, work_bytes
-from cext.threadpool import ThreadPool
-from cext.weights import LargeBuffer
+from cext.executor import Program
 from engine.backend.cpu.lower import Lowering
 from engine.backend.cpu.stages import N_ROPE_AXES, CacheLayout
 from engine.context.builder import GraphBuilder, Topology
-from engine.errors import HparamError, KernelStatusError, OutOfMemoryError
+from engine.context.computing import ComputeMixin
+from engine.context.core import Context
+from engine.errors import HparamError, UnsupportedCallError
 from engine.graph.interface import GraphType
 from engine.graph.result import GraphResult
 from engine.image import Image, Patches, as_float, cut, normalised, resized, window_order
 from engine.memory.base import KVPlacement, LayerKV, MemoryParams
 from engine.memory.cells import SEGMENT_DTYPE, Cells, cells_of_ranges, from_cells
 from engine.memory.kv import make_stores
-from engine.types import F32Array, I32Array, I64Array, QuantType
+from engine.types import F32Array, I64Array, QuantType
 from engine.vision_model import VisionModel
 
 if TYPE_CHECKING:
     from engine.model import Model
 
 
-class ContextVision:
+class ContextVision(ComputeMixin):
     """Computes a vision tower.
 
     Args:
         model: the tower's file; must stay open as long as the context is used.
         n_threads: threads to compute with.
 
-    Thread: one at a time.
+    Thread: one at a time; `abort_flag` from any.
     """
 
     def __init__(self, model: VisionModel, n_threads: int) -> None:
+        super().__init__(n_threads, n_threads, model.load_ms)
         self._model, self._arch = model, model.arch
-        self._pool = ThreadPool(n_threads)
-        self._n_threads = n_threads
         hp = self._arch.hparams
         layer = LayerKV(0, hp.n_head, hp.n_embd_head, hp.n_embd_head)
         params = MemoryParams(n_ctx=1, type_k=QuantType.F32, type_v=QuantType.F32)
         (self._store,) = make_stores(params, [(layer,)])
         self._plan: Program | None = None
         self._n_patches_max = 0
-        self._binding = Binding()
-        self._arena, self._work = LargeBuffer(0), LargeBuffer(0)
-        self._never_abort: I32Array = np.zeros(1, np.int32)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What other contexts have and this one, which keeps nothing, has not. Raises: UnsupportedCallError."""
+            if not name.startswith("_") and hasattr(Context, name):
+                raise UnsupportedCallError(name, "ContextVision: it encodes images and keeps nothing")
+            raise AttributeError(name)
 
     def get_model(self) -> VisionModel:
         """The tower's file."""
@@ -71,7 +76,8 @@ class ContextVision:
         Args:
             image: uint8[height, width, 3] from 0 to 255, or f32[height, width, 3] from 0 to 1.
 
-        Returns: f32[n_image_tokens, n_embd], row by row over the `grid`.
+        Returns: f32[n_image_tokens, n_embd], row by row over the `grid`; no rows where the abort flag or callback
+            stopped it.
         Raises: ParamError: no such image; OutOfMemoryError; KernelStatusError: values that are not finite.
         """
         hp = self._arch.hparams
@@ -79,7 +85,11 @@ class ContextVision:
         pixels = resized(pixels, *self._arch.fitted(*pixels.shape[:2]))
         patches = cut(normalised(pixels, hp.image_mean, hp.image_std), hp.patch_size, hp.n_merge)
         blocks, windows = window_order(patches.grid, self._arch.n_window or max(patches.grid))
+        began = time.perf_counter()
         rows = self._compute(_in_blocks(patches, blocks, hp.n_merge**2), windows * hp.n_merge**2)
+        if not len(rows):
+            return rows
+        self._perf.add_decode(len(patches.values), 1000 * (time.perf_counter() - began))
         out = np.empty_like(rows)
         out[blocks] = rows
         return out
@@ -102,24 +112,14 @@ class ContextVision:
             for i, sizes in enumerate((np.array([n]), windows)):
                 where = _placed(cells, sizes)
                 self._binding.bind_cache(i, where.pages, where.cells, where.runs, where.segments, len(sizes))
-            status = self._run(plan)
-            if status == STATUS_NOT_FINITE or not np.isfinite(out).all():
-                raise KernelStatusError("values that are not finite", "encode", self._first_not_finite(plan))
-            if status != STATUS_OK:
-                raise KernelStatusError(f"status {status}", "encode")
+            if not self._run_bound(plan, n, "encode"):
+                return out[:0]
+            if not np.isfinite(out).all():
+                self._raise_not_finite(plan, n, "encode")
         finally:
             self._binding.release()
             self._store.rollback()
         return out
-
-    def _run(self, plan: Program, *, check: bool = False) -> int:
-        return self._binding.run(
-            plan, self._pool, self._n_threads, self._arena, self._work, self._never_abort, None, check
-        )
-
-    def _first_not_finite(self, plan: Program) -> str:
-        self._run(plan, check=True)
-        return plan.names[self._binding.failed_stage] if self._binding.failed_stage >= 0 else "result_embd"
 
     def _graph(self) -> GraphResult:
         arch = self._arch
@@ -137,19 +137,14 @@ class ContextVision:
             where = CacheLayout(layout.k_off(0), layout.v_off(0), layout.type_k, layout.type_v)
             weights = self._model.weights
             lowering = Lowering(self._graph(), weights.__getitem__, lambda cache, il: where, n_patches, n_patches)
-            plan = lowering.lower()
-            try:
-                self._arena = LargeBuffer(plan.arena_bytes)
-                self._work = LargeBuffer(work_bytes(plan, self._n_threads))
-            except MemoryError:
-                raise OutOfMemoryError(plan.arena_bytes, "the compute buffers") from None
-            self._plan, self._n_patches_max = plan, n_patches
+            self._plan, self._n_patches_max = lowering.lower(), n_patches
+        self._reserve(self._plan)
         return self._plan
 
     def close(self) -> None:
         """Let go of the buffers and of the tower's file."""
         self._plan = None
-        self._arena, self._work = LargeBuffer(0), LargeBuffer(0)
+        self._release()
         self._model.close()
 
 

@@ -17,12 +17,14 @@ from engine.errors import (
     EngineError,
     GGUFFormatError,
     HparamError,
+    KernelStatusError,
     ModelFileError,
     OutOfMemoryError,
     ParamError,
     TensorMissingError,
     TensorShapeError,
     UnsupportedArchitectureError,
+    UnsupportedCallError,
     UnsupportedModelError,
     UnsupportedQuantError,
 )
@@ -199,7 +201,7 @@ def test_mutated_files_give_errors_of_the_file_or_rows(tmp_path: Path, name: str
             assert engine.load_vision(model("smolvlm"), path).encode(image(name)).shape[1] == 64
         except (ModelFileError, UnsupportedModelError, OutOfMemoryError):
             refused += 1
-        except engine.errors.KernelStatusError as error:
+        except KernelStatusError as error:
             assert "not finite" in str(error)
     assert refused > 30
 
@@ -207,6 +209,34 @@ def test_mutated_files_give_errors_of_the_file_or_rows(tmp_path: Path, name: str
 def test_a_missing_file_is_said() -> None:
     with pytest.raises(GGUFFormatError):
         engine.load_vision(model("smolvlm"), DATA / "nowhere.gguf")
+
+
+def test_an_encode_is_stopped_and_can_be_repeated() -> None:
+    seen = tower("qwen25vl")
+    seen.abort_flag[0] = 1
+    assert seen.encode(image("qwen25vl")).shape == (0, 64)
+    seen.abort_flag[0] = 0
+    seen.set_abort_callback(lambda: True)
+    assert seen.encode(image("qwen25vl")).shape == (0, 64)
+    seen.set_abort_callback(None)
+    assert seen.perf_get_data().n_p_eval == 0
+    assert nmse(seen.encode(image("qwen25vl")), np.load(DATA / "qwen25vl" / "expected_embd.npy")) < 1e-11
+    assert seen.perf_get_data().n_p_eval == 120
+
+
+def test_values_that_are_not_finite_are_said(tmp_path: Path) -> None:
+    bias = np.zeros(64, np.float32)
+    bias[3] = np.inf
+    changes: Changes = {"tensor:v.blk.1.attn_out.bias": bias}
+    seen = engine.load_vision(model("smolvlm"), changed(DATA / "qwen2vl" / "mmproj.gguf", tmp_path / "m.gguf", changes))
+    with pytest.raises(KernelStatusError, match=r"encode \(.*-1\): values that are not finite"):
+        seen.encode(image("qwen2vl"))
+
+
+@pytest.mark.parametrize("call", ["decode", "get_kv_self", "state_get_data", "get_logits", "set_adapter_lora", "n_ctx"])
+def test_what_a_tower_does_not_have_is_said(call: str) -> None:
+    with pytest.raises(UnsupportedCallError, match=f"{call} is not available on ContextVision"):
+        getattr(tower("qwen2vl"), call)()
 
 
 def test_an_image_stands_in_a_text() -> None:
