@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from engine.arch.base import TensorSpec
 from engine.arch.registry import create_arch
+from engine.arch.vision.registry import create_vision_arch, is_vision
 from engine.context.builder import GraphBuilder, Topology
-from engine.gguf import open_gguf
+from engine.context.vision import build_vision_graph
+from engine.gguf import GGUFFile, open_gguf
 from engine.graph.interface import GraphType
 from engine.graph.result import graph_text
 from engine.graph.tensor import WeightInfo
+from engine.weights import check_tensors
 
 
 def graph_text_of_file(path: str | Path, graph_type: GraphType = GraphType.DEFAULT) -> str:
-    """The graph as canonical text (see `graph_text`).
+    """The graph of a model, or of a vision tower, as canonical text (see `graph_text`).
 
     Raises: ModelFileError, UnsupportedArchitectureError.
     """
     with open_gguf(path) as gguf:
+        if is_vision(gguf):
+            tower = create_vision_arch(gguf)
+            return graph_text(build_vision_graph(tower, _infos(gguf, tower.tensors())))
         arch = create_arch(gguf)
-        infos = {
-            spec.name: WeightInfo(spec.used_shape, gguf.tensors[spec.name].type)
-            for spec in arch.tensors()
-            if spec.required or spec.name in gguf.tensors
-        }
         memory = {layer.il: layer for layer in arch.memory_spec(arch.hparams.n_ctx_train)}
         builder = GraphBuilder(
-            infos,
+            _infos(gguf, arch.tensors()),
             arch.hparams.n_embd,
             Topology(graph_type=graph_type),
             lambda il: int(memory[il].n_swa > 0),
@@ -34,3 +37,8 @@ def graph_text_of_file(path: str | Path, graph_type: GraphType = GraphType.DEFAU
             lambda il: memory[il].factors if il in memory else "",
         )
         return graph_text(arch.build(builder))
+
+
+def _infos(gguf: GGUFFile, specs: Iterable[TensorSpec]) -> dict[str, WeightInfo]:
+    """Shape and type of every tensor that a model uses. Raises: ModelFileError kinds."""
+    return {name: WeightInfo(info.shape, info.type) for name, info in check_tensors(gguf, specs).items()}

@@ -7,6 +7,7 @@ layer's keys and values are read only before the next one's are written.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from engine.context.core import Context
 from engine.errors import HparamError, UnsupportedCallError
 from engine.graph.interface import GraphType
 from engine.graph.result import GraphResult
+from engine.graph.tensor import WeightInfo
 from engine.image import Image, Patches, as_float, cut, normalised, resized, window_order
 from engine.memory.base import KVPlacement, LayerKV, MemoryParams
 from engine.memory.cells import SEGMENT_DTYPE, Cells, cells_of_ranges, from_cells
@@ -29,6 +31,7 @@ from engine.types import F32Array, I64Array, QuantType
 from engine.vision_model import VisionModel
 
 if TYPE_CHECKING:
+    from engine.arch.vision.base import VisionArch
     from engine.model import Model
 
 
@@ -121,22 +124,13 @@ class ContextVision(ComputeMixin):
             self._store.rollback()
         return out
 
-    def _graph(self) -> GraphResult:
-        arch = self._arch
-        topology = Topology(GraphType.ENCODER, embd_input=True, want_embd=True, want_logits=False, causal=False)
-        builder = GraphBuilder(
-            self._model.weight_infos, arch.hparams.n_patch, topology, lambda il: int(arch.is_windowed(il)),
-            type(self).__name__, lambda il: "",
-        )  # fmt: skip
-        return arch.build(builder)
-
     def _plan_for(self, n_patches: int) -> Program:
         """The compiled program, made anew for an image that is larger than all before."""
         if self._plan is None or n_patches > self._n_patches_max:
             layout = self._store.layout
             where = CacheLayout(layout.k_off(0), layout.v_off(0), layout.type_k, layout.type_v)
-            weights = self._model.weights
-            lowering = Lowering(self._graph(), weights.__getitem__, lambda cache, il: where, n_patches, n_patches)
+            graph, weights = build_vision_graph(self._arch, self._model.weight_infos), self._model.weights
+            lowering = Lowering(graph, weights.__getitem__, lambda cache, il: where, n_patches, n_patches)
             self._plan, self._n_patches_max = lowering.lower(), n_patches
         self._reserve(self._plan)
         return self._plan
@@ -146,6 +140,20 @@ class ContextVision(ComputeMixin):
         self._plan = None
         self._release()
         self._model.close()
+
+
+def build_vision_graph(arch: VisionArch, weight_infos: Mapping[str, WeightInfo]) -> GraphResult:
+    """The graph of a tower; what looks through windows has its cells in the second cache."""
+    topology = Topology(GraphType.ENCODER, embd_input=True, want_embd=True, want_logits=False, causal=False)
+    builder = GraphBuilder(
+        weight_infos,
+        arch.hparams.n_patch,
+        topology,
+        lambda il: int(arch.is_windowed(il)),
+        "ContextVision",
+        lambda il: "",
+    )
+    return arch.build(builder)
 
 
 def _in_blocks(patches: Patches, blocks: I64Array, n: int) -> Patches:

@@ -18,6 +18,7 @@ DIGESTS = {
     "llama": "d8841415cf11d5c8",
     "mixtral": "f50656aa6adc1199",
     "qwen2": "ef957ffe80c48895",
+    "qwen2vl": "cba554cbd5791f5b",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 import cext.executor
 import engine
 from engine.arch.vision.qwen2vl import N_BLOCKS_MAX
+from engine.context.header_graph import graph_text_of_file
 from engine.errors import (
     EngineError,
     GGUFFormatError,
@@ -211,6 +213,22 @@ def test_a_missing_file_is_said() -> None:
         engine.load_vision(model("smolvlm"), DATA / "nowhere.gguf")
 
 
+# As in test_graph: a digest changes only when what the tower computes changes.
+DIGESTS = {"smolvlm": "651fddff62b5107a", "qwen2vl": "c69ef602d14bd006", "qwen25vl": "154b1be5fef8cb32"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_tower_s_graph_needs_the_header_only(name: str) -> None:
+    text = graph_text_of_file(DATA / name / "mmproj.gguf")
+    assert hashlib.blake2b(text.encode(), digest_size=8).hexdigest() == DIGESTS[name], text
+
+
+def test_a_graph_of_a_file_without_its_tensors_is_refused(tmp_path: Path) -> None:
+    path = changed(DATA / "smolvlm" / "mmproj.gguf", tmp_path / "mmproj.gguf", {"tensor:v.post_ln.bias": None})
+    with pytest.raises(TensorMissingError):
+        graph_text_of_file(path)
+
+
 def test_an_encode_is_stopped_and_can_be_repeated() -> None:
     seen = tower("qwen25vl")
     seen.abort_flag[0] = 1
@@ -229,7 +247,7 @@ def test_values_that_are_not_finite_are_said(tmp_path: Path) -> None:
     bias[3] = np.inf
     changes: Changes = {"tensor:v.blk.1.attn_out.bias": bias}
     seen = engine.load_vision(model("smolvlm"), changed(DATA / "qwen2vl" / "mmproj.gguf", tmp_path / "m.gguf", changes))
-    with pytest.raises(KernelStatusError, match=r"encode \(.*-1\): values that are not finite"):
+    with pytest.raises(KernelStatusError, match=r"encode \(attn_out-1\): values that are not finite"):
         seen.encode(image("qwen2vl"))
 
 

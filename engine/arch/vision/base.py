@@ -204,15 +204,16 @@ class VisionArch(ABC):
     def build_layer(self, g: GraphI, inp: Tensor, pos: Tensor, il: int) -> Tensor:
         """Attention and feed-forward, each behind a norm and with a residual."""
         blk = f"v.blk.{il}"
-        cur = self.build_attn(g, self.build_norm(g, inp, f"{blk}.ln1"), pos, il)
+        cur = self.build_attn(g, g.build_cb(self.build_norm(g, inp, f"{blk}.ln1"), "ln1", il), pos, il)
         inp = g.build_cb(ops.add(cur, inp), "ffn_inp", il)
-        cur = self.build_norm(g, inp, f"{blk}.ln2")
+        cur = g.build_cb(self.build_norm(g, inp, f"{blk}.ln2"), "ln2", il)
         up = build_mm(g, f"{blk}.ffn_up", cur)
         if self.gated:
             hidden = ops.glu(build_mm(g, f"{blk}.ffn_gate", cur), up, self.activation)
         else:
             hidden = ops.unary(up, self.activation)
-        return g.build_cb(ops.add(build_mm(g, f"{blk}.ffn_down", hidden), inp), "l_out", il)
+        cur = g.build_cb(build_mm(g, f"{blk}.ffn_down", hidden), "ffn_out", il)
+        return g.build_cb(ops.add(cur, inp), "l_out", il)
 
     def build_attn(self, g: GraphI, cur: Tensor, pos: Tensor, il: int) -> Tensor:
         """Every patch sees all others, or those of its window."""
@@ -223,7 +224,8 @@ class VisionArch(ABC):
             cache=0, il=il, n_head=hp.n_head, n_head_kv=hp.n_head, d_k=d, d_v=d, scale=1.0 / math.sqrt(d), rope=NO_ROPE,
             causal=False,
         )  # fmt: skip
-        return build_mm(g, f"{blk}.attn_out", g.build_cb(g.build_attn(q, k, v, spec, NO_ROPE, None), "kqv_out", il))
+        cur = g.build_cb(g.build_attn(q, k, v, spec, NO_ROPE, None), "kqv_out", il)
+        return g.build_cb(build_mm(g, f"{blk}.attn_out", cur), "attn_out", il)
 
     def build_norm(self, g: GraphI, cur: Tensor, name: str) -> Tensor:
         """A norm by the name of its weight."""

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 TOWERS: dict[str, type[VisionArch]] = {arch.name: arch for arch in (Idefics3, Qwen2VL, Qwen25VL)}
 
 
+def is_vision(gguf: GGUFFile) -> bool:
+    """Whether a file is an mmproj file, of whatever projectors."""
+    return gguf.architecture == "clip"
+
+
 def create_vision_arch(gguf: GGUFFile) -> VisionArch:
     """The tower of an mmproj file.
 
@@ -22,7 +27,7 @@ def create_vision_arch(gguf: GGUFFile) -> VisionArch:
         HparamError: no vision tower, or parameters that are missing or out of range.
         UnsupportedArchitectureError: a projector type that is not known.
     """
-    if gguf.architecture != "clip" or not gguf.get_bool("clip.has_vision_encoder", False):
+    if not is_vision(gguf) or not gguf.get_bool("clip.has_vision_encoder", False):
         raise HparamError("general.architecture", "this file has no vision tower", gguf.path)
     name = gguf.get_str("clip.projector_type", "") or gguf.get_str("clip.vision.projector_type")
     if name not in TOWERS:
