@@ -128,6 +128,7 @@ class Program:
 
 class Binding:
     failed_stage: int
+    poll_period_ns: int
     def __init__(self) -> None: ...
     def release(self) -> None: ...
     def bind(

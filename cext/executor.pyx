@@ -295,7 +295,12 @@ cdef int call_poll(void* arg) noexcept with gil:
 
 
 cdef class Binding:
-    """What a run works on: the micro batch, the caches' cells, the arena. One per context, bound anew for each run."""
+    """What a run works on: the micro batch, the caches' cells, the arena. One per context, bound anew for each run.
+
+    Attributes:
+        failed_stage: the stage whose output was not finite, where a run was asked to look.
+        poll_period_ns: how often the abort callback is asked at most: once a millisecond; 0: behind every stage.
+    """
 
     cdef RunBinding c
     cdef Py_buffer views[7 + 4 * 4 + 1]  # slots, what MAX_CACHES bind, states
@@ -305,10 +310,12 @@ cdef class Binding:
     cdef object poll
     cdef object poll_error
     cdef readonly int64_t failed_stage
+    cdef public int64_t poll_period_ns
     cdef int rope_axes
 
     def __cinit__(self):
         self.n_views = 0
+        self.poll_period_ns = 1000000
 
     def __dealloc__(self):
         self.release()
@@ -393,7 +400,7 @@ cdef class Binding:
         Args:
             arena, work: memory of at least program.arena_bytes, and work_bytes(program, n_threads).
             abort_flag: i32[1]: non-zero stops the run.
-            poll: called at most once a millisecond; a true answer stops the run.
+            poll: called at most once in poll_period_ns; a true answer stops the run.
             check: look for values that are not finite behind each stage.
 
         Returns:
@@ -419,6 +426,7 @@ cdef class Binding:
         else:
             self.c.poll = NULL
         self.c.poll_arg = <void*>self
+        self.c.poll_period_ns = self.poll_period_ns
         cdef uint8_t* shared = work.ptr
         cdef uint8_t* scratch = work.ptr + program.c.shared_bytes
         cdef int status

@@ -94,6 +94,7 @@ cdef extern from "executor.h" namespace "cext" nogil:
         const int32_t* abort_flag
         int (*poll)(void*) noexcept
         void* poll_arg
+        int64_t poll_period_ns
         int32_t check
         int32_t n_threads
     cdef cppclass CProgram "cext::Program":

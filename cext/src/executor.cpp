@@ -42,7 +42,7 @@ struct Runner {
     if (stop()) return true;
     if (!run->poll) return false;
     const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
-    if (now - run->last_poll_ns < 1000000) return false;
+    if (now - run->last_poll_ns < run->poll_period_ns) return false;
     run->last_poll_ns = now;
     return run->poll(run->poll_arg) != 0;
   }

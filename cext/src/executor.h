@@ -136,9 +136,10 @@ struct RunBinding {
   int64_t n_states;
   uint8_t* arena;
   const int32_t* abort_flag;      // non-zero: stop
-  int (*poll)(void*);             // asked at most once a millisecond, or null; non-zero: stop
+  int (*poll)(void*);             // asked behind a stage, at most once in poll_period_ns, or null; non-zero: stop
   void* poll_arg;
-  mutable int64_t last_poll_ns;   // when poll was asked last; kept from run to run, for runs shorter than a millisecond
+  int64_t poll_period_ns;
+  mutable int64_t last_poll_ns;   // when poll was asked last; kept from run to run, for runs shorter than that
   int32_t check;                  // look at every stage's output for values that are not finite
   int32_t n_threads;
 };

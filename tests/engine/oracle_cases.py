@@ -10,6 +10,7 @@ import numpy as np
 
 import engine
 from engine.types import F32Array
+from tests.engine.crafted import CRAFTED_PHI3, crafted_phi3
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 
@@ -23,7 +24,8 @@ def load_case(name: str) -> tuple[dict[str, object], F32Array]:
 @cache
 def model(name: str) -> engine.Model:
     """The case's model, opened once for all tests."""
-    return engine.load_model(DATA / name / "model.gguf", n_threads=2)
+    path = crafted_phi3() if name == CRAFTED_PHI3 else DATA / name / "model.gguf"
+    return engine.load_model(path, n_threads=2)
 
 
 def context(name: str, **more: object) -> engine.Context:

@@ -11,14 +11,13 @@ import pytest
 import engine
 from engine.errors import StateFileError, StateMismatchError
 from engine.types import F32Array
-from tests.engine.memory_kinds import KINDS, MemoryKind
+from tests.engine.crafted import CRAFTED_PHI3
+from tests.engine.memory_kinds import KINDS, LOSSY, MemoryKind
 from tests.engine.oracle_cases import DATA, context, model, nmse
 
 Batch = engine.Batch
 TOKENS = [int(t) for t in np.random.default_rng(5).integers(1, 256, 100)]
 N_PAST = 70
-LOSSY = {"f16": 1e-5, "bf16": 1e-3, "q8_0": 1e-3, "q5_1": 3e-2, "q5_0": 3e-2, "q4_1": 0.1, "q4_0": 0.1, "iq4_nl": 0.1}
-"""NMSE of logits that a cache type may cost in these models of random weights."""
 
 
 def follow(ctx: engine.Context, seq_id: int, tokens: list[int] = TOKENS[N_PAST : N_PAST + 4]) -> F32Array:
@@ -88,7 +87,7 @@ def test_the_hash_says_whether_two_memories_are_the_same(kind: MemoryKind) -> No
     assert ctx.get_kv_self().state_hash() == other.get_kv_self().state_hash()
 
 
-@pytest.mark.parametrize("name", ["gemma3", "qwen35"])
+@pytest.mark.parametrize("name", [CRAFTED_PHI3, "gemma3", "qwen35"])
 @pytest.mark.parametrize("cache_type", LOSSY)
 def test_cache_types_are_converted_when_asked(name: str, cache_type: str) -> None:
     """To a smaller type and back: refused unless asked for; the same bits as cells of that type made anew, or near."""
@@ -172,12 +171,12 @@ def test_control_vectors_of_the_same_name_are_told_apart(tmp_path: Path) -> None
 
 def test_frequencies_for_another_length_are_refused() -> None:
     """llama.cpp #24823: which set a long-context model uses depends on n_ctx, and cells of both do not mix."""
-    short, long = (context("phi3-longrope", n_ctx=n_ctx, n_seq_max=2) for n_ctx in (256, 1024))
+    short, long = (context(CRAFTED_PHI3, n_ctx=n_ctx, n_seq_max=2) for n_ctx in (256, 1024))
     short.decode(Batch.from_tokens(TOKENS[:10]))
     before = long.get_kv_self().state_hash()
     with pytest.raises(StateFileError, match="another cache"):
         long.state_seq_set_data(0, short.state_seq_get_data(0))
     assert long.get_kv_self().state_hash() == before
-    shorter = context("phi3-longrope", n_ctx=14, n_seq_max=1)
+    shorter = context(CRAFTED_PHI3, n_ctx=14, n_seq_max=1)
     shorter.state_seq_set_data(0, short.state_seq_get_data(0))
     assert np.array_equal(follow(shorter, 0, TOKENS[10:13]), follow(short, 0, TOKENS[10:13]))
