@@ -6,6 +6,7 @@ twice that the cache still has.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,10 @@ from engine.context.core import Context, DecodeStatus
 from engine.errors import BatchError, StateFileError
 from engine.sampling import Sampler, SamplerParams
 from engine.session_file import SessionSnapshot, pack_books, unpack_books
+from engine.session_log import SessionLog
 from engine.state import SavedTokens
 from engine.turns import Span, Turn, choose_leaving, cut_spans, ranges_of, split_bos
-from engine.types import F32Array
+from engine.types import F32Array, QuantType
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Session:
         spans: whose tokens and pending are, in order; the last turn grows with the reply.
         out_keys: keys of turns that left. Take a key out to ask the turn back; its tokens are computed again then.
         sampler_state: where the last reply left the generator of random numbers.
+        kv_type_on_disk: K and V are kept in this type in a file; None: as in the cache.
 
     Thread: one at a time, the engine thread.
     """
@@ -70,6 +73,10 @@ class Session:
         self.spans: list[Span] = []
         self.out_keys: set[str] = set()
         self.sampler_state = b""
+        self.kv_type_on_disk: QuantType | None = None
+        self._births = array("q")  # a number for each token of `tokens`, never given twice
+        self._n_born = 0
+        self._log: SessionLog | None = None
 
     @property
     def n_ctx(self) -> int:
@@ -182,6 +189,7 @@ class Session:
     def mark_decoded(self, n_tokens: int) -> None:
         """Book that the first n_tokens of what was pending are in the cache."""
         self.tokens += self.pending[:n_tokens]
+        self._number(n_tokens)
         del self.pending[:n_tokens]
 
     def logits(self) -> F32Array:
@@ -231,6 +239,7 @@ class Session:
         self.ctx.get_kv_self().seq_cp(other.seq_id, self.seq_id, 0, -1)
         self.tokens, self.spans = list(other.tokens), cut_spans(other.spans, len(other.tokens))
         self.out_keys = set(other.out_keys)
+        self._number(len(self.tokens))
 
     # -- in a file ---------------------------------------------------------------------------------------------------
 
@@ -240,12 +249,19 @@ class Session:
         beside = SavedTokens(
             np.array(self.tokens, dtype=np.int32), self.sampler_state, pack_books(spans, self.out_keys)
         )
-        return SessionSnapshot(self.ctx.state_info(), self.ctx.get_kv_self().clone(), self.seq_id, beside)
+        births = np.array(self._births, dtype=np.int64)
+        return SessionSnapshot(self.ctx.state_info(), self.ctx.get_kv_self().clone(), self.seq_id, beside, births)
+
+    def log_at(self, path: str | Path) -> SessionLog:
+        """The file at a path: the one that was loaded or saved there, to add what is new, or one to be written anew."""
+        if self._log is None or self._log.path != Path(path):
+            self._log = SessionLog(path, self.kv_type_on_disk)
+        return self._log
 
     def save(self, path: str | Path) -> int:
-        """Write the session to a file that is there whole or not at all: its bytes. Raises: OSError."""
+        """Write what is new to a file that holds a whole generation at every moment: its bytes. Raises: OSError."""
         with self.snapshot() as snapshot:
-            return snapshot.write(path)
+            return self.log_at(path).append(snapshot)
 
     def load(self, path: str | Path) -> None:
         """Go on where a session of the same model was saved.
@@ -254,8 +270,11 @@ class Session:
             StateFileError kinds, ContextFullError: it cannot be used; the session is empty then, and works.
         """
         self.clear()
-        saved = self.ctx.state_seq_load_file(path, self.seq_id)
+        self._log = None
+        log = SessionLog(path, self.kv_type_on_disk)
+        saved = log.load(self.ctx.state_info(), self.ctx.get_kv_self(), self.seq_id)
         self.tokens = saved.tokens.tolist()
+        self._births, self._n_born = array("q", range(len(self.tokens))), len(self.tokens)
         try:
             if len(self.tokens) != self.ctx.get_kv_self().seq_pos_max(self.seq_id) + 1:
                 raise StateFileError("the tokens do not fit the memory", path)
@@ -266,8 +285,14 @@ class Session:
             self._truncate(0)
             raise
         self.sampler_state = saved.sampler
+        self._log = log
 
     # -- the cache ---------------------------------------------------------------------------------------------------
+
+    def _number(self, n_tokens: int) -> None:
+        """Give the newest n_tokens numbers."""
+        self._births.extend(range(self._n_born, self._n_born + n_tokens))
+        self._n_born += n_tokens
 
     def _kept(self, turns: Sequence[Turn]) -> list[Turn]:
         """The turns that have not left; the last one never has."""
@@ -281,7 +306,7 @@ class Session:
         kv = self.ctx.get_kv_self()
         n_tokens = kv.seq_pos_reentry(self.seq_id, max(n_tokens, 0))
         kv.seq_rm(self.seq_id, n_tokens, -1)
-        del self.tokens[n_tokens:]
+        del self.tokens[n_tokens:], self._births[n_tokens:]
 
     def _leave(self, keys: set[str]) -> TurnsLeft:
         """Take turns out of the cache and out of what is pending."""
@@ -314,7 +339,7 @@ class Session:
             kv.seq_add(self.seq_id, end, -1, begin - end)
         elif not kv.seq_rm(self.seq_id, begin, -1):
             return False
-        del self.tokens[begin:end]
+        del self.tokens[begin:end], self._births[begin:end]
         return True
 
 

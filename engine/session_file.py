@@ -1,6 +1,6 @@
-"""A session in a file: the books of a chat beside the memory of its sequence.
+"""What of a session goes into a file: the books of a chat beside the memory of its sequence.
 
-Stands beside `engine.session`, which fills and reads it; the container is `engine.state`'s.
+Stands between `engine.session`, which fills and reads it, and `engine.session_log`, which is the file.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 from engine.errors import StateFileError
 from engine.memory import Memory
-from engine.state import SavedTokens, StateInfo, state_to_file
+from engine.state import SavedTokens, StateInfo
 from engine.turns import Span
+from engine.types import I64Array
 
 
 def pack_books(spans: Sequence[Span], out_keys: Collection[str]) -> bytes:
@@ -50,6 +50,7 @@ class SessionSnapshot:
 
     Attributes:
         memory: a clone that belongs to the snapshot.
+        births: i64[n_tokens], a number for each token that no other token of the session ever had.
 
     Thread: any, one at a time. Close it, or its pages stay.
     """
@@ -58,10 +59,7 @@ class SessionSnapshot:
     memory: Memory
     seq_id: int
     beside: SavedTokens
-
-    def write(self, path: str | Path) -> int:
-        """Write a file that is there whole or not at all: its bytes. Raises: OSError; an older file stays."""
-        return state_to_file(path, self.info, self.memory, self.seq_id, self.beside)
+    births: I64Array
 
     def close(self) -> None:
         """Let go of the pages."""

@@ -26,6 +26,7 @@ from engine.errors import StateFileError, StateMismatchError
 from engine.io import BlockCounter, BlockReader, BlockWriter, atomic_write
 from engine.llama_state import LlamaState, is_llama_state
 from engine.memory import Memory
+from engine.memory.row_log import RowSink, RowSource
 from engine.types import I32Array
 
 _LENGTH = struct.Struct("<I")
@@ -70,15 +71,24 @@ def write_state(
     memory: Memory | LlamaState,
     seq_id: int | None,
     beside: SavedTokens | None = None,
+    sink: RowSink | None = None,
 ) -> None:
-    """Write one sequence, or all for None, and the end mark. Thread: any, on a memory of its own."""
+    """Write one sequence, or all for None, and the end mark. Thread: any, on a memory of its own.
+
+    Args:
+        sink: takes the rows of cells, see `engine.memory.row_log`.
+    """
     parts: list[bytes] = []
     for text in (info.model.encode(), info.params.encode()):
         parts += [_LENGTH.pack(len(text)), text]
     writer.block(b"INFO", parts, sum(len(part) for part in parts))
     tokens = b"" if beside is None else beside.tokens.astype("<i4").tobytes()
     writer.block(b"TOKS", [tokens], len(tokens))
-    memory.save(writer, seq_id)
+    if sink is None:
+        memory.save(writer, seq_id)
+    else:
+        assert isinstance(memory, Memory)
+        memory.save(writer, seq_id, sink)
     sampler = b"" if beside is None else beside.sampler
     writer.block(b"SMPL", [sampler], len(sampler))
     chat = b"" if beside is None else beside.chat
@@ -87,12 +97,18 @@ def write_state(
 
 
 def read_state(
-    reader: BlockReader, info: StateInfo, memory: Memory, seq_id: int | None, convert_kv: bool = False
+    reader: BlockReader,
+    info: StateInfo,
+    memory: Memory,
+    seq_id: int | None,
+    convert_kv: bool = False,
+    source: RowSource | None = None,
 ) -> SavedTokens:
     """Replace a sequence of the memory, or all for None, by what `write_state` wrote.
 
     Args:
         convert_kv: take K and V that were kept in other types, and convert them.
+        source: has the rows of cells, where they went to a sink.
 
     Returns: what stands beside it.
     Raises:
@@ -105,7 +121,7 @@ def read_state(
         raise reader.error("the tokens have a fraction of one")
     tokens = reader.read_array(np.dtype("<i4"), n_bytes // 4).astype(np.int32)
     reader.end()
-    staged = memory.load(reader, seq_id, convert_kv)
+    staged = memory.load(reader, seq_id, convert_kv, source)
     try:
         sampler = reader.whole(b"SMPL", _SAMPLER_MAX)
         chat = reader.whole(b"CHAT", _CHAT_MAX)

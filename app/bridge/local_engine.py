@@ -24,6 +24,7 @@ from engine.generate import Finished, GenerateParams, GenerateStats, TextDelta, 
 from engine.prompt import Message, PromptBuilder
 from engine.sampling import SamplerParams
 from engine.session import PrefillProgress, Session, TurnsLeft
+from engine.session_file import SessionSnapshot
 from engine.turns import Turn
 
 
@@ -139,7 +140,7 @@ class LocalSession:
 
     def snapshot(self) -> SessionCopy:
         """Return a copy of the memory to be written."""
-        return self._session.snapshot()
+        return LocalCopy(self._session, self._session.snapshot())
 
     def load(self, path: Path) -> str:
         """Read the memory from a file; returns why it could not be used, "" where it could."""
@@ -152,6 +153,21 @@ class LocalSession:
     def close(self) -> None:
         """Let go of the memory."""
         self._session.ctx.close()
+
+
+class LocalCopy:
+    """A session as it was, on its way to its file."""
+
+    def __init__(self, session: Session, snapshot: SessionSnapshot) -> None:
+        self._session, self._snapshot = session, snapshot
+
+    def write(self, path: Path) -> int:
+        """Add to the file what it lacks; returns its size in bytes. Raises: OSError."""
+        return self._session.log_at(path).append(self._snapshot)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._snapshot.close()
 
 
 def _stats(stats: GenerateStats) -> ReplyStats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from engine.batch import UBatch
 from engine.errors import UnsupportedCallError
 from engine.io import BlockReader, BlockWriter
 from engine.types import F32Array, I32Array, QuantType
+
+if TYPE_CHECKING:
+    from engine.memory.row_log import RowSink, RowSource
 
 U64Array = npt.NDArray[np.uint64]
 RunArray = npt.NDArray[np.void]
@@ -356,15 +359,26 @@ class Memory(ABC):
         """Digest of what is remembered, whatever pages it lies in; take it after `update`."""
 
     @abstractmethod
-    def save(self, writer: BlockWriter, seq_id: int | None = None) -> None:
-        """Write the blocks of one sequence, or of all. Needs no room and changes nothing."""
+    def save(self, writer: BlockWriter, seq_id: int | None = None, sink: RowSink | None = None) -> None:
+        """Write the blocks of one sequence, or of all. Needs no room and changes nothing.
+
+        Args:
+            sink: takes the rows of cells, those of one sequence; else they are blocks like all others.
+        """
 
     @abstractmethod
-    def load(self, reader: BlockReader, seq_id: int | None = None, convert_kv: bool = False) -> StagedLoad:
+    def load(
+        self,
+        reader: BlockReader,
+        seq_id: int | None = None,
+        convert_kv: bool = False,
+        source: RowSource | None = None,
+    ) -> StagedLoad:
         """Read blocks that `save` wrote and stage them: one sequence as seq_id, or all.
 
         Args:
             convert_kv: take K and V that were kept in other types, and convert them; else they are refused.
+            source: has the rows of cells, where they went to a sink.
 
         Raises: StateFileError: unusable; nothing changed. ContextFullError: no room.
         """

@@ -17,6 +17,7 @@ from engine.memory.kv_iswa import KVCacheISWA
 from engine.memory.kv_unified import KVCacheUnified
 from engine.memory.ranges import resolved_range
 from engine.memory.recurrent import RecurrentMemory
+from engine.memory.row_log import RowSink, RowSource
 
 
 class HybridMemory(Memory):
@@ -150,14 +151,20 @@ class HybridMemory(Memory):
         """Digests of both."""
         return self.cache.state_hash() + self.states.state_hash()
 
-    def save(self, writer: BlockWriter, seq_id: int | None = None) -> None:
+    def save(self, writer: BlockWriter, seq_id: int | None = None, sink: RowSink | None = None) -> None:
         """Write the blocks of both."""
-        self.cache.save(writer, seq_id)
+        self.cache.save(writer, seq_id, sink)
         self.states.save(writer, seq_id)
 
-    def load(self, reader: BlockReader, seq_id: int | None = None, convert_kv: bool = False) -> HybridStagedLoad:
+    def load(
+        self,
+        reader: BlockReader,
+        seq_id: int | None = None,
+        convert_kv: bool = False,
+        source: RowSource | None = None,
+    ) -> HybridStagedLoad:
         """Read and stage what `save` wrote."""
-        cache = self.cache.load(reader, seq_id, convert_kv)
+        cache = self.cache.load(reader, seq_id, convert_kv, source)
         try:
             states = self.states.load(reader, seq_id)
         except BaseException:

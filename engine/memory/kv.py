@@ -29,10 +29,11 @@ from engine.memory.cells import SeqRuns
 from engine.memory.checked import CheckedMemory
 from engine.memory.images import inside
 from engine.memory.kv_fold import compact, fold
-from engine.memory.kv_state import load_stores, save_stores, state_hash
+from engine.memory.kv_state import load_stores, save_stores, save_to_log, state_hash
 from engine.memory.kv_store import KVStore
 from engine.memory.layout import FLOAT_TYPES, KVLayout
 from engine.memory.ranges import resolved_range
+from engine.memory.row_log import RowSink, RowSource
 from engine.types import I32Array
 
 DELTAS_MAX = 4
@@ -353,18 +354,28 @@ class KVCache(CheckedMemory):
         """Digest of every sequence's positions, K and V, whatever pages they lie in."""
         return state_hash(self.stores)
 
-    def save(self, writer: BlockWriter, seq_id: int | None = None) -> None:
-        """Write the blocks of one sequence, or of all."""
-        save_stores(self.content_fingerprint, self.stores, writer, None if seq_id is None else self._seq(seq_id))
+    def save(self, writer: BlockWriter, seq_id: int | None = None, sink: RowSink | None = None) -> None:
+        """Write the blocks of one sequence, or of all; to a sink the rows of one."""
+        if sink is None or seq_id is None:
+            save_stores(self.content_fingerprint, self.stores, writer, None if seq_id is None else self._seq(seq_id))
+        else:
+            save_to_log(self.content_fingerprint, self.stores, writer, self._seq(seq_id), sink)
 
-    def load(self, reader: BlockReader, seq_id: int | None = None, convert_kv: bool = False) -> StagedLoad:
+    def load(
+        self,
+        reader: BlockReader,
+        seq_id: int | None = None,
+        convert_kv: bool = False,
+        source: RowSource | None = None,
+    ) -> StagedLoad:
         """Read and stage what `save` wrote: one sequence as seq_id, or all; in other types only if asked to convert."""
         self._idle()
         if seq_id is not None:
             self._seq(seq_id)
         self._tx = staged = KVStagedLoad(self)
         try:
-            tables = load_stores(self.content_fingerprint, self.stores, reader, seq_id, self.params, convert_kv)
+            fingerprint, params = self.content_fingerprint, self.params
+            tables = load_stores(fingerprint, self.stores, reader, seq_id, params, convert_kv, source)
             for of_seq in tables.values():
                 settled = self._settled(of_seq)
                 if not self._is_complete(settled) or any(

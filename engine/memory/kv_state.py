@@ -6,7 +6,8 @@
           row, count, first position, step (0 or 1), delta; i32[n_images][4]: position, reach, last row, last column
     ROWS  K and V of the cells, 64 at a time in the layout of a page, the last ones in that of a page with fewer cells
 
-Cells that several sequences share are written once. Rows go straight from page to file and from file to page where 64
+Cells that several sequences share are written once. For a session's file, which keeps rows from save to save, there is
+no ROWS: the first rows of the runs are those of the file. Rows go straight from page to file and from file to page where 64
 cells that follow each other are one page.
 """
 
@@ -26,8 +27,10 @@ from engine.memory.base import MemoryParams, RunArray
 from engine.memory.cells import TURN_MAX, Cells, SeqRuns, cells_of_ranges, from_cells, join_cells
 from engine.memory.images import Image, Images
 from engine.memory.kv_convert import convert_cells
+from engine.memory.kv_log import RowReader, angles_of, is_page, load_from_log
 from engine.memory.kv_store import KVStore
 from engine.memory.layout import PAGE_CELLS, KVLayout
+from engine.memory.row_log import CellRows, RowSink, RowSource
 from engine.types import I64Array, QuantType
 
 _HEAD = struct.Struct("<IIII")
@@ -53,6 +56,19 @@ def save_stores(fingerprint: str, stores: Sequence[KVStore], writer: BlockWriter
         write_store(writer, store.layout, len(rows), tables, _row_parts(store, rows))
 
 
+def save_to_log(fingerprint: str, stores: Sequence[KVStore], writer: BlockWriter, seq_id: int, sink: RowSink) -> None:
+    """Write the tables of one sequence; rows go to a file that has those of earlier saves."""
+    layouts = [sink.layout(store.layout) for store in stores]
+    write_head(writer, fingerprint, layouts, is_full=False)
+    for i, (store, layout) in enumerate(zip(stores, layouts, strict=True)):
+        table = store.table(seq_id)
+        cells = table.cells()
+        n_rows, rows = sink.put(i, CellRows(layout, angles_of(table), RowReader(store, cells, layout).read))
+        nowhere = np.zeros(len(cells), np.int32)
+        there = Cells(np.zeros(len(cells), np.uint64), nowhere, rows.astype(np.int32), cells.pos, cells.delta)
+        write_tables(writer, n_rows, {seq_id: from_cells(there, table.frame)} if len(cells) else {})
+
+
 def write_head(writer: BlockWriter, fingerprint: str, layouts: Sequence[KVLayout], *, is_full: bool) -> None:
     """Write the block that says what the cells of the stores are."""
     head = _HEAD.pack(is_full, len(layouts), layouts[0].type_k, layouts[0].type_v) + fingerprint.encode()
@@ -69,6 +85,12 @@ def write_store(
         tables: the runs of each sequence, whose cells are indices of rows.
         row_parts: K and V of the rows, 64 at a time.
     """
+    write_tables(writer, n_rows, tables)
+    writer.block(b"ROWS", row_parts, n_rows * layout.cell_bytes)
+
+
+def write_tables(writer: BlockWriter, n_rows: int, tables: Mapping[int, SeqRuns]) -> None:
+    """Write the block that says which rows are a sequence's, and where."""
     parts = [_CELL.pack(n_rows, len(tables))]
     for s in sorted(tables):
         runs, images = tables[s].runs, tables[s].images
@@ -76,7 +98,6 @@ def write_store(
         parts.append(np.stack([runs[name] for name in _RUN_FIELDS], 1).astype("<i4").tobytes())
         parts.append(np.array(images, "<i4").tobytes())
     writer.block(b"CELL", parts, sum(len(part) for part in parts))
-    writer.block(b"ROWS", row_parts, n_rows * layout.cell_bytes)
 
 
 def load_stores(
@@ -86,8 +107,12 @@ def load_stores(
     seq_id: int | None,
     params: MemoryParams,
     convert_kv: bool = False,
+    source: RowSource | None = None,
 ) -> dict[int, tuple[SeqRuns, ...]]:
     """Read what `save_stores` wrote into cells of the stores, in transactions of their pages that are left open.
+
+    Args:
+        source: has the rows, where `save_to_log` wrote the tables.
 
     Raises: StateFileError kinds; ContextFullError, OutOfMemoryError: no room. Roll the pages back then.
     """
@@ -101,7 +126,14 @@ def load_stores(
     if is_full != (seq_id is None):
         raise reader.error("holds all sequences, not one" if is_full else "holds one sequence, not all")
     saved = [_saved_layout(store.layout, type_k, type_v, reader, convert_kv) for store in stores]
-    columns = [_load_store(store, layout, reader, seq_id, params) for store, layout in zip(stores, saved, strict=True)]
+    columns: list[dict[int, SeqRuns]] = []
+    for i, (store, layout) in enumerate(zip(stores, saved, strict=True)):
+        n_cells, over_rows = _read_tables(reader, seq_id, params)
+        store.pages.begin()
+        if source is None:
+            columns.append(_load_rows(store, layout, reader, n_cells, over_rows))
+        else:
+            columns.append(load_from_log(store, layout, i, over_rows, source))
     tables: dict[int, tuple[SeqRuns, ...]] = {}
     for s in columns[0]:
         of_seq = tuple(column.get(s, SeqRuns()) for column in columns)
@@ -153,21 +185,12 @@ def _in_rows(cells: Cells, rows: Cells) -> Cells:
     return Cells(np.zeros(len(cells), np.uint64), np.zeros(len(cells), np.int32), index, cells.pos, cells.delta)
 
 
-def _is_page(cells: Cells) -> bool:
-    """Whether these are the 64 cells of one page in order."""
-    return (
-        len(cells) == PAGE_CELLS
-        and bool((cells.page_id == cells.page_id[0]).all())
-        and bool((cells.cell == np.arange(PAGE_CELLS)).all())
-    )
-
-
 def _row_parts(store: KVStore, cells: Cells) -> Iterator[memoryview]:
     """K and V of cells, 64 at a time, from the page itself where that can be. A part lasts until the next one."""
     buffer = np.empty(PAGE_CELLS * store.layout.cell_bytes, np.uint8)
     for i in range(0, len(cells), PAGE_CELLS):
         group = cells.take(slice(i, i + PAGE_CELLS))
-        if _is_page(group):
+        if is_page(group):
             yield store.pages.pool.view(int(group.page_id[0])).data
         else:
             part = buffer[: len(group) * store.layout.cell_bytes]
@@ -175,9 +198,8 @@ def _row_parts(store: KVStore, cells: Cells) -> Iterator[memoryview]:
             yield part.data
 
 
-def _load_store(
-    store: KVStore, saved_layout: KVLayout, reader: BlockReader, seq_id: int | None, params: MemoryParams
-) -> dict[int, SeqRuns]:
+def _read_tables(reader: BlockReader, seq_id: int | None, params: MemoryParams) -> tuple[int, dict[int, SeqRuns]]:
+    """The number of rows of a store, and the runs of each sequence over them."""
     n_bytes = reader.begin(b"CELL")
     n_cells, n_seq = _CELL.unpack(reader.read(_CELL.size))
     if n_seq > (params.n_seq_max if seq_id is None else 1):
@@ -196,15 +218,21 @@ def _load_store(
         if not _are_images_of(saved[target], images, params.n_ctx):
             raise reader.error("the images of a sequence are inconsistent")
     reader.end()
+    return n_cells, saved
+
+
+def _load_rows(
+    store: KVStore, saved_layout: KVLayout, reader: BlockReader, n_cells: int, tables: dict[int, SeqRuns]
+) -> dict[int, SeqRuns]:
+    """Read all rows of a store into cells, inside a transaction of its pages."""
     if reader.begin(b"ROWS") != n_cells * saved_layout.cell_bytes:
         raise reader.error(f"keys and values are not those of {n_cells:,} cells")
-    if n_cells > sum(table.n_cells for table in saved.values()):
+    if n_cells > sum(table.n_cells for table in tables.values()):
         raise reader.error("cells without a sequence")
-    store.pages.begin()
     places = cells_of_ranges(store.take(n_cells), np.zeros(n_cells, np.int32), 0)
     _read_rows(store, saved_layout, reader, places)
     reader.end()
-    return {s: _placed(table, places) for s, table in saved.items()}
+    return {s: _placed(table, places) for s, table in tables.items()}
 
 
 def _checked(fields: I64Array, frame: int, n_cells: int, n_ctx: int, reader: BlockReader) -> SeqRuns:
@@ -250,7 +278,7 @@ def _read_rows(store: KVStore, saved_layout: KVLayout, reader: BlockReader, plac
     buffer = np.empty(PAGE_CELLS * saved_layout.cell_bytes, np.uint8)
     for i in range(0, len(places), PAGE_CELLS):
         group = places.take(slice(i, i + PAGE_CELLS))
-        if is_same and _is_page(group):
+        if is_same and is_page(group):
             reader.read_into(store.pages.pool.view(int(group.page_id[0])))
             continue
         part = buffer[: len(group) * saved_layout.cell_bytes]

@@ -31,6 +31,7 @@ from engine.memory.checked import CheckedMemory
 from engine.memory.layout import PAGE_CELLS
 from engine.memory.ranges import resolved_range
 from engine.memory.recurrent_state import load_states, save_states, states_hash
+from engine.memory.row_log import RowSink, RowSource
 from engine.memory.state_slots import SeqStates, Slot, StateLayout, runs_of
 
 
@@ -228,12 +229,18 @@ class RecurrentMemory(CheckedMemory):
         """Digest of every sequence's states and positions, snapshots included."""
         return states_hash(self.layout, self.pages, self.seqs)
 
-    def save(self, writer: BlockWriter, seq_id: int | None = None) -> None:
+    def save(self, writer: BlockWriter, seq_id: int | None = None, sink: RowSink | None = None) -> None:
         """Write the blocks of one sequence, or of all, snapshots included."""
         seqs = self.seqs if seq_id is None else {s: v for s, v in self.seqs.items() if s == self._seq(seq_id)}
         save_states(self.fingerprint, self.layout, self.pages, seqs, writer, seq_id is None)
 
-    def load(self, reader: BlockReader, seq_id: int | None = None, convert_kv: bool = False) -> RecurrentStagedLoad:
+    def load(
+        self,
+        reader: BlockReader,
+        seq_id: int | None = None,
+        convert_kv: bool = False,
+        source: RowSource | None = None,
+    ) -> RecurrentStagedLoad:
         """Read and stage what `save` wrote: one sequence as seq_id, or all. States are f32 always."""
         self._idle()
         if seq_id is not None:

@@ -151,7 +151,7 @@ def test_a_snapshot_is_of_its_moment(tmp_path: Path) -> None:
     tokens = list(session.tokens)
     with session.snapshot() as snapshot:
         run(session, [*turns, turn("b", 30)])
-        snapshot.write(tmp_path / "old.kv")
+        session.log_at(tmp_path / "old.kv").append(snapshot)
     again = Session(small("llama"))
     again.load(tmp_path / "old.kv")
     assert again.tokens == tokens
