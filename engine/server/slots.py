@@ -16,6 +16,7 @@ from engine.server.answers import BadRequestError
 from engine.server.fields import Fields, read_fields
 from engine.server.served import Served, served_of
 from engine.session_file import SessionSnapshot
+from engine.session_log import SessionLog
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
@@ -90,7 +91,7 @@ def _snapshot(slot: Slot) -> SessionSnapshot:
 
 def _write(snapshot: SessionSnapshot, path: Path) -> int:
     with snapshot:
-        return snapshot.write(path)
+        return SessionLog(path).append(snapshot)
 
 
 def _restore(slot: Slot, path: Path) -> int:
