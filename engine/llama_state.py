@@ -16,6 +16,7 @@ import struct
 
 import numpy as np
 
+from engine.batch import on_every_axis
 from engine.errors import ParamError, StateFileError, StateMismatchError, StateVersionError
 from engine.io import BlockWriter
 from engine.memory import KVCache, KVCacheMLA, KVLayout, LayerKV, Memory
@@ -27,7 +28,7 @@ _VERSIONS = {b"nsgg": (9, 10), b"qsgg": (2, 3)}
 """Versions read, by the first four bytes of a file: 'ggsn' and 'ggsq' as little-endian numbers."""
 
 _CELL = struct.Struct("<iI")
-_CELL_EXT_BYTES = 12  # i32 x, y, token
+_CELL_EXT = struct.Struct("<iii")  # x: column, y: row, token; those of a model without images are 0, 0
 
 
 def is_llama_state(head: bytes) -> bool:
@@ -118,7 +119,7 @@ def _read_caches(source: _Source, cache: KVCache, *, is_newest: bool, is_full: b
     """All that is left, which must be used up: cells of image models have more numbers, old files no streams."""
     begin = source.at
     first_error: StateFileError | None = None
-    for has_streams, n_ext_bytes in ((True, 0), (True, _CELL_EXT_BYTES)) if is_newest else ((True, 0), (False, 0)):
+    for has_streams, n_ext_bytes in ((True, 0), (True, _CELL_EXT.size)) if is_newest else ((True, 0), (False, 0)):
         source.at = begin
         try:
             stores = [_read_cache(source, store.layout, has_streams, n_ext_bytes, is_full) for store in cache.stores]
@@ -140,8 +141,8 @@ def _read_cache(source: _Source, here: KVLayout, has_streams: bool, n_ext_bytes:
     for _ in range(source.u32() if has_streams else 1):
         n_cells = source.u32()
         if n_cells:
-            pos, seq_ids = _read_cells(source, n_cells, n_ext_bytes, is_full)
-            parts.append(_read_rows(source, layers, pos, seq_ids))
+            cells = _read_cells(source, n_cells, n_ext_bytes, is_full)
+            parts.append(_read_rows(source, layers, *cells))
     if not parts:
         none = tuple(np.zeros((0, layer.n_head_kv), np.uint8) for layer in layers)
         return RowStore(here, np.zeros(0, np.int32), (), none, none)
@@ -154,29 +155,47 @@ def _read_cache(source: _Source, here: KVLayout, has_streams: bool, n_ext_bytes:
         tuple(ids for part in parts for ids in part.seq_ids),
         tuple(np.concatenate(rows) for rows in zip(*(part.k for part in parts), strict=True)),
         tuple(np.concatenate(rows) for rows in zip(*(part.v for part in parts), strict=True)),
+        np.concatenate([_axes(part) for part in parts]) if any(part.axes is not None for part in parts) else None,
     )
+
+
+def _axes(part: RowStore) -> I32Array:
+    return on_every_axis(part.pos) if part.axes is None else part.axes
 
 
 def _read_cells(
     source: _Source, n_cells: int, n_ext_bytes: int, is_full: bool
-) -> tuple[I32Array, tuple[tuple[int, ...], ...]]:
-    """Positions, and the sequences of each cell; in a sequence's file all belong to one, whatever it was called."""
+) -> tuple[I32Array, I32Array | None, tuple[tuple[int, ...], ...]]:
+    """Positions, those on every axis of a model that has several, and the sequences of each cell; in a sequence's file
+    all belong to one, whatever it was called.
+    """
     if n_cells * _CELL.size > source.n_left:
         raise source.error(f"{n_cells:,} cells do not fit into {source.n_left:,} bytes")
     pos = np.empty(n_cells, np.int32)
+    places = np.zeros((n_cells, 2), np.int32)
     seq_ids: list[tuple[int, ...]] = []
     for i in range(n_cells):
         pos[i], n_seq = _CELL.unpack(source.take(_CELL.size))
-        source.take(n_ext_bytes)
+        if n_ext_bytes:
+            column, row, _ = _CELL_EXT.unpack(source.take(n_ext_bytes))
+            places[i] = row, column
         found = tuple(source.i32s(n_seq).tolist())
         if not is_full and n_seq > 1:
             raise source.error(f"cell {i} belongs to {n_seq} sequences, in a file of one")
         seq_ids.append(found if is_full else (0,))
-    return pos, tuple(seq_ids)
+    if not places.any():
+        return pos, None, tuple(seq_ids)
+    axes = on_every_axis(pos)
+    axes[:, 1:3] = places
+    return pos, axes, tuple(seq_ids)
 
 
 def _read_rows(
-    source: _Source, layers: tuple[LayerKV, ...], pos: I32Array, seq_ids: tuple[tuple[int, ...], ...]
+    source: _Source,
+    layers: tuple[LayerKV, ...],
+    pos: I32Array,
+    axes: I32Array | None,
+    seq_ids: tuple[tuple[int, ...], ...],
 ) -> RowStore:
     """K and V of a stream's cells."""
     v_trans, n_layer = source.u32(), source.u32()
@@ -193,7 +212,7 @@ def _read_rows(
         layout = KVLayout(layers, *types.pop())
     except ParamError as error:
         raise source.error(str(error)) from None
-    return RowStore(layout, pos, seq_ids, tuple(rows for _, rows in k), tuple(rows for _, rows in v))
+    return RowStore(layout, pos, seq_ids, tuple(rows for _, rows in k), tuple(rows for _, rows in v), axes)
 
 
 def _read_type(source: _Source) -> tuple[QuantType, int]:

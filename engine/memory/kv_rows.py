@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from engine.io import BlockWriter
 from engine.memory.cells import Cells, SeqRuns, from_cells
+from engine.memory.images import with_cells
 from engine.memory.kv_state import write_head, write_store
 from engine.memory.layout import PAGE_CELLS, KVLayout
 from engine.types import I32Array
@@ -30,6 +31,7 @@ class RowStore:
         pos: i32[n_cells], each cell's position.
         seq_ids: the sequences of each cell.
         k, v: of each layer of the layout, in its order.
+        axes: i32[n_cells, 4], as in `Batch`, or None.
     """
 
     layout: KVLayout
@@ -37,6 +39,7 @@ class RowStore:
     seq_ids: tuple[tuple[int, ...], ...]
     k: tuple[RowMatrix, ...]
     v: tuple[RowMatrix, ...]
+    axes: I32Array | None = None
 
     def tables(self) -> dict[int, SeqRuns]:
         """The runs of each sequence over the rows, as they were encoded: no shifts are pending."""
@@ -47,10 +50,12 @@ class RowStore:
         return {s: self._table(np.array(rows, np.int32)) for s, rows in members.items()}
 
     def _table(self, rows: I32Array) -> SeqRuns:
-        rows = rows[np.argsort(self.pos[rows], kind="stable")]
+        keys = self.pos[rows, None] if self.axes is None else self.axes[rows, :3]
+        rows = rows[np.lexsort(keys.T[::-1])]
+        images = () if self.axes is None else with_cells((), self.axes[rows])
         n = len(rows)
         nowhere = np.zeros(n, np.int32)
-        return from_cells(Cells(np.zeros(n, np.uint64), nowhere, rows, self.pos[rows], nowhere), 0)
+        return from_cells(Cells(np.zeros(n, np.uint64), nowhere, rows, self.pos[rows], nowhere), 0, images)
 
     def parts(self) -> Iterator[bytes]:
         """K and V of the rows, 64 at a time, in the layout of a page."""

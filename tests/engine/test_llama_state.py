@@ -2,7 +2,8 @@
 
 The files under tests/data/llama_state come from llama-cpp-python 0.3.36: the first 16 tokens of a case, computed with
 an f32 cache (llama-f16: f16, flash attention, two more sequences of 10 tokens, from the case's second and third token
-on). The logits beside them are those that llama.cpp gave for the case's other tokens.
+on; qwen2vl: the six tokens before the image, and the image). The logits beside them are those that llama.cpp gave for the
+case's other tokens.
 """
 
 from __future__ import annotations
@@ -47,6 +48,19 @@ def test_a_file_goes_on_as_it_would_in_llama_cpp(name: str, kind: str) -> None:
     assert load(ctx, FILES / f"{name}.{kind}", seq_id) == tokens_of(load_case(name)[0])[:N_PAST]
     assert ctx.get_kv_self().seq_ids() == (seq_id,)
     assert nmse(rest(ctx, name, seq_id), np.load(FILES / f"{name}.npy")) < (1e-10 if name == "llama" else GELU_TABLE)
+
+
+@pytest.mark.parametrize("kind", ["session", "sequence"])
+def test_a_file_with_an_image_goes_on_behind_it(kind: str) -> None:
+    case, _ = load_case("qwen2vl")
+    ctx = context("qwen2vl")
+    load(ctx, FILES / f"qwen2vl.{kind}", 0)
+    kv = ctx.get_kv_self()
+    assert (kv.seq_pos_max(0), kv.stats().n_tokens, kv.caps.shift) == (8, 12, False)
+    after = case["tokens_after"]
+    assert isinstance(after, list)
+    ctx.decode(engine.Batch.from_tokens(after, None, logits="all"))
+    assert nmse(ctx.get_logits(), np.load(FILES / "qwen2vl.npy")) < 1e-10
 
 
 def test_streams_and_rows_that_are_not_transposed() -> None:
@@ -116,7 +130,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert ctx.get_kv_self().seq_ids() == ()
 
 
-@pytest.mark.parametrize("name", ["llama.session", "llama.sequence", "gemma3.session", "llama-f16.session"])
+@pytest.mark.parametrize(
+    "name", ["llama.session", "llama.sequence", "gemma3.session", "llama-f16.session", "qwen2vl.sequence"]
+)
 def test_damaged_files_change_nothing(name: str, tmp_path: Path) -> None:
     model = name.partition(".")[0].partition("-")[0]
     ctx = context(model, **({"type_k": "f16", "type_v": "f16"} if "f16" in name else {}))
