@@ -28,6 +28,8 @@ cdef extern from "attn.h" namespace "cext" nogil:
         int32_t causal
         float max_alibi_bias
         const float* sinks
+        const float* rel_bias
+        int64_t rel_max
         RopeParams rope
     cdef struct AttnCall:
         const AttnParams* p

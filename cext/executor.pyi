@@ -54,6 +54,8 @@ class Program:
         causal: bool,
         max_alibi_bias: float,
         sinks: _F32 | None,
+        rel_bias: _F32 | None,
+        rel_max: int,
         rope: int,
     ) -> int: ...
     def add_table(self, weight: PackedWeight) -> int: ...

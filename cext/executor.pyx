@@ -92,8 +92,14 @@ cdef class Program:
 
     def add_attn(self, int cache, int n_head, int n_head_kv, int d_k, int d_v, int type_k, int type_v, int64_t k_off,
                  int64_t v_off, float scale, float softcap, int swa_kind, int n_swa, bint causal, float max_alibi_bias,
-                 sinks, int rope):
-        """One layer's attention; sinks f32[n_head] or None; rope: index or -1. Returns its index."""
+                 sinks, rel_bias, int64_t rel_max, int rope):
+        """One layer's attention. Returns its index.
+
+        Args:
+            sinks: f32[n_head] or None.
+            rel_bias: f32[n_head * (2 * rel_max + 1)] or None: added to scores by relative position.
+            rope: index or -1.
+        """
         if cache < 0 or cache >= MAX_CACHES:
             raise ValueError(f"cache {cache}")
         cdef AttnParams p
@@ -102,6 +108,7 @@ cdef class Program:
         p.scale, p.softcap, p.swa_kind, p.n_swa = scale, softcap, swa_kind, n_swa
         p.causal, p.max_alibi_bias = causal, max_alibi_bias
         p.sinks = pointer(sinks, n_head, self._keep)
+        p.rel_bias, p.rel_max = pointer(rel_bias, n_head * (2 * rel_max + 1), self._keep), rel_max
         if rope >= 0:
             p.rope = self.c.ropes[rope]
         else:

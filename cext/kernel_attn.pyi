@@ -12,6 +12,7 @@ class Attention:
         params: dict[str, Any],
         sinks: F32Array | None = None,
         freq_factors: F32Array | None = None,
+        rel_bias: F32Array | None = None,
     ) -> None: ...
     def store(self, k: F32Array, v: F32Array, pages: npt.NDArray[np.uint64], cells: npt.NDArray[np.int32]) -> None: ...
     def run(

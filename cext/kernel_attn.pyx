@@ -36,6 +36,7 @@ cdef class Attention:
     Args:
         params: AttnParams' fields by name; `rope` a mapping of RopeParams' fields, or absent.
         sinks: f32[n_head] or None.
+        rel_bias: f32[n_head, 2 * rel_max + 1] or None.
         freq_factors: f32[n_rot / 2] or None.
     Raises: ValueError: where the kernels refuse the layer.
     """
@@ -44,9 +45,10 @@ cdef class Attention:
     cdef const AttnKernels* kernels
     cdef object _keep
 
-    def __init__(self, int isa, dict params, const float[::1] sinks=None, const float[::1] freq_factors=None):
+    def __init__(self, int isa, dict params, const float[::1] sinks=None, const float[::1] freq_factors=None,
+                 const float[:, ::1] rel_bias=None):
         memset(&self.p, 0, sizeof(self.p))
-        self._keep = (sinks, freq_factors)
+        self._keep = (sinks, freq_factors, rel_bias)
         self.kernels = &attn_kernels_for(isa)
         self.p.n_head, self.p.n_head_kv = params["n_head"], params["n_head_kv"]
         self.p.d_k, self.p.d_v = params["d_k"], params["d_v"]
@@ -66,6 +68,8 @@ cdef class Attention:
             self.p.rope.freq_factors = &freq_factors[0]
         if sinks is not None and sinks.shape[0] == self.p.n_head:
             self.p.sinks = &sinks[0]
+        if rel_bias is not None and rel_bias.shape[0] == self.p.n_head and rel_bias.shape[1] % 2 == 1:
+            self.p.rel_bias, self.p.rel_max = &rel_bias[0, 0], rel_bias.shape[1] // 2
         if attn_check(&self.p):
             raise ValueError("the attention kernels refuse these parameters")
 

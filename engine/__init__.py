@@ -8,9 +8,9 @@ from cext.threadpool import ThreadPool
 from engine.adapters import ControlVector, LoraAdapter, load_control_vector, load_lora
 from engine.batch import Batch
 from engine.context.core import Context, DecodeStatus
+from engine.context.encdec import ContextDec, ContextEnc, ContextEncDec
 from engine.context.kinds import (
     ContextBase,
-    ContextEnc,
     ContextHybrid,
     ContextKVSelf,
     ContextRecurrent,
@@ -57,7 +57,9 @@ __all__ = [
     "Batch",
     "Context",
     "ContextBase",
+    "ContextDec",
     "ContextEnc",
+    "ContextEncDec",
     "ContextHybrid",
     "ContextKVSelf",
     "ContextParams",

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.batch import Batch
 from engine.context.core import Context
+from engine.context.encdec import ContextEnc
 from engine.context.kinds import create_context
 from engine.context.params import ContextParams
 from engine.errors import ParamError
@@ -42,6 +43,7 @@ class Embedder:
     def __init__(self, model: Model, pooling: str | None = None) -> None:
         self._model, self.pooling = model, pooling or pooling_of(model)
         self.n_tokens_max = min(model.n_ctx_train, MAX_TOKENS)
+        self._is_encoder = model.arch.is_encoder or model.arch.has_encoder
         self._ctx: Context | None = None
 
     def embed(self, tokens: list[int], normalise: bool = True) -> F32Array:
@@ -53,7 +55,7 @@ class Embedder:
             raise ParamError(f"the text has {len(tokens)} tokens; the model takes 1 to {self.n_tokens_max}")
         ctx = self._context(len(tokens))
         batch = Batch.from_tokens(tokens, logits="all" if self.pooling != "last" else "last")
-        if self._model.arch.is_encoder:
+        if self._is_encoder:
             ctx.encode(batch)
         else:
             ctx.get_kv_self().clear()
@@ -67,10 +69,10 @@ class Embedder:
             self.close()
             n = min(max(n_tokens, N_UBATCH), self.n_tokens_max)
             # An encoder sees all of a text at once.
-            n_ubatch = n if self._model.arch.is_encoder else N_UBATCH
-            self._ctx = create_context(
-                self._model, ContextParams(n_ctx=n, n_batch=n, n_ubatch=n_ubatch, embeddings=True, pooling=self.pooling)
-            )
+            n_ubatch = n if self._is_encoder else N_UBATCH
+            params = ContextParams(n_ctx=n, n_batch=n, n_ubatch=n_ubatch, embeddings=True, pooling=self.pooling)
+            make = ContextEnc if self._is_encoder else create_context
+            self._ctx = make(self._model, params)
         return self._ctx
 
     def close(self) -> None:

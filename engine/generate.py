@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.cancel import CancelFlag
-from engine.errors import BatchError, SamplingParamError
+from engine.errors import BatchError, SamplingParamError, UnsupportedCallError
 from engine.sampling import Sampler, SamplerParams, StopStrings
 from engine.session import PrefillProgress, Session, TurnsLeft
 from engine.turns import Turn
@@ -110,13 +110,15 @@ def generate(
 
     Args:
         session: the chat's memory; it keeps what is computed here.
-        prompt: the turns of the whole conversation, or ids of a text that goes on.
+        prompt: the turns of the whole conversation, or ids of a text that goes on. An encoder-decoder makes the ids
+            its source, and a new text.
         params: what the reply should be like.
         cancel: set from any thread it ends the reply within 100 ms, in the prompt too.
 
     Raises:
         ContextFullError: the turns that must stay do not fit; nothing was changed.
         SamplingParamError, BatchError: something in the request.
+        UnsupportedCallError: a conversation with an encoder-decoder.
         KernelStatusError: logits that are not finite.
     """
     cancel = cancel or CancelFlag()
@@ -151,11 +153,17 @@ class Reply:
         ids = tuple(token for token in prompt if not isinstance(token, Turn))
         if turns and ids:
             raise BatchError("a prompt is turns or ids, not both")
+        model = session.ctx.get_model()
+        self._source: tuple[int, ...] = ()
+        if model.arch.has_encoder:
+            if turns:
+                raise UnsupportedCallError("a conversation", "an encoder-decoder, which takes one text at a time")
+            self._source, ids = ids, (model.arch.decoder_start_token_id,)
         self._turns = turns or [Turn("prompt", ids, pinned=True)]
         self._session, self._params, self._cancel = session, params, cancel
-        tokenizer = session.ctx.get_model().tokenizer
+        tokenizer = model.tokenizer
         self._eog = frozenset() if params.ignore_eog else tokenizer.eog_token_ids
-        self._detokenizer = tokenizer.detokenizer(is_continuation=not turns)
+        self._detokenizer = tokenizer.detokenizer(is_continuation=not turns and not self._source)
         self._stop = StopStrings(params.stop)
         self._sampler: Sampler | None = None
         self._tokens: list[int] = []
@@ -164,13 +172,16 @@ class Reply:
         self._began = self._ready = time.perf_counter()
 
     def begin(self) -> Iterator[Event]:
-        """Cut the cache down to what it has of the prompt; the rest is pending in the session."""
+        """Cut the cache down to what it has of the prompt; the rest is pending in the session. Encodes a source."""
         session = self._session
+        if self._source and not session.encode(self._source):
+            self._reason = "cancelled"
+            return
         left = session.begin(self._turns, self._params.n_predict)
         if left is not None:
             yield left
         self._n_reused = session.n_used
-        self._n_prompt = session.n_used + len(session.pending)
+        self._n_prompt = len(self._source) + session.n_used + len(session.pending)
 
     def is_over(self) -> bool:
         """Whether the text, its length or the context ended the reply, or somebody who asked for that."""
@@ -237,5 +248,5 @@ class Reply:
             self._session.sampler_state = self._sampler.save()
 
     def _prefilled(self) -> None:
-        self._n_computed = self._session.n_used - self._n_reused
+        self._n_computed = len(self._source) + self._session.n_used - self._n_reused
         self._ready = time.perf_counter()

@@ -131,8 +131,20 @@ class Session:
         self.ctx.perf_add_reused(len(self.tokens))
         return left
 
+    def encode(self, source: Sequence[int]) -> bool:
+        """Give an encoder-decoder a source to answer; False when the context was told to abort: nothing changed then.
+
+        Raises: BatchError, ContextFullError: no tokens, or too many; nothing changed.
+        """
+        if self.ctx.encode(Batch.from_tokens(source, 0, self.seq_id, "none")) is DecodeStatus.ABORTED:
+            return False
+        self.tokens, self.pending, self.spans = [], [], []
+        return True
+
     def n_ready(self, turns: Sequence[Turn]) -> int:
-        """How many tokens of a prompt the cache has at its beginning."""
+        """How many tokens of a prompt the cache has at its beginning; none of a source, which is always encoded."""
+        if self.ctx.get_model().arch.has_encoder:
+            return 0
         return n_common(self.tokens, [token for turn in self._kept(turns) for token in turn.tokens])
 
     def move_chunks(self, turns: Sequence[Turn], n_chunk: int) -> None:

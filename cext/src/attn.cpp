@@ -290,6 +290,7 @@ int attn_check(const AttnParams* p) {
   if (kv_row_bytes(p->type_k, p->d_k) == 0 || kv_row_bytes(p->type_v, p->d_v) == 0) return STATUS_BAD_TYPE;
   if (p->swa_kind < SWA_NONE || p->swa_kind > SWA_SYMMETRIC) return STATUS_BAD_ARGUMENT;
   if (p->swa_kind != SWA_NONE && p->n_swa < 1) return STATUS_BAD_ARGUMENT;
+  if (p->rel_bias && p->rel_max < 0) return STATUS_BAD_ARGUMENT;
   if (p->rope.kind < ROPE_NONE || p->rope.kind > ROPE_NEOX) return STATUS_BAD_ARGUMENT;
   const bool rotates = p->rope.kind != ROPE_NONE;
   if (rotates && (p->rope.n_rot < 2 || p->rope.n_rot > p->d_k || p->rope.n_rot % 2 != 0)) return STATUS_BAD_ARGUMENT;

@@ -47,9 +47,11 @@ struct AttnParams {
   int32_t causal;
   float max_alibi_bias;  // 0 = none
   const float* sinks;    // [n_head] logits that take weight but have no value, or null
+  const float* rel_bias;  // [n_head][2 * rel_max + 1] added to scores by cell_pos - pos, -rel_max first, or null
+  int64_t rel_max;        // cells farther away count as this far
   RopeParams rope;       // for runs with a delta; kind ROPE_NONE where the layer does not rotate
 };
-static_assert(sizeof(AttnParams) == 136, "AttnParams is mirrored in Python");
+static_assert(sizeof(AttnParams) == 152, "AttnParams is mirrored in Python");
 
 struct AttnCall {
   const AttnParams* p;

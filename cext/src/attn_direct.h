@@ -120,6 +120,10 @@ inline void direct_softmax(const Work& w, int32_t pos, float* scores, HeadSums* 
       for (int32_t s = 0; s < w.cells->n_slots; ++s)
         scores[s * kHeads + g] -= slope * __builtin_fabsf((float)pos - (float)w.cells->pos[s]);
     }
+  for (int g = 0; p->rel_bias && g < G; ++g)
+    for (int32_t s = 0; s < w.cells->n_slots; ++s)
+      scores[s * kHeads + g] +=
+          kLog2E * attn_rel_bias(p, w.i_head_kv * w.n_group + g, (int64_t)w.cells->pos[s] - pos);
   VF top = vf_set1(kLowest);
   for (int64_t i = 0; i < n; i += VF_W) top = vf_max(vf_load(scores + i), top);
   float lanes[VF_W], shifts[VF_W];

@@ -82,6 +82,13 @@ void attn_chunk_next(const KVRun* runs, int64_t n_runs, int32_t chunk, AttnRange
 // Weight of |distance| in the scores of head i_head (ALiBi); 0 without. Source: arXiv:2108.12409, section 3.
 float attn_slope(const AttnParams* p, int32_t i_head);
 
+// What is added to a score of head i_head where the cell stands `distance` positions behind the token (before it: < 0).
+static inline float attn_rel_bias(const AttnParams* p, int64_t i_head, int64_t distance) {
+  const int64_t far = p->rel_max;
+  const int64_t at = distance < -far ? -far : distance > far ? far : distance;
+  return p->rel_bias[i_head * (2 * far + 1) + far + at];
+}
+
 // Scratch of one thread, in floats.
 struct AttnScratch {
   int64_t q, rows_lo, tile, scales, scores, chunk_o, acc, cells, total;

@@ -183,6 +183,16 @@ inline void score_chunk(const Work& w, int64_t first, int32_t* loaded_delta) {
   }
 }
 
+// The relative biases of VF_W query rows from row r0 on to a cell.
+inline VF rel_biases(const Work& w, const TileRows& rows, int64_t r0, int32_t cell_pos) {
+  float bias[VF_W];
+  for (int64_t i = 0; i < VF_W; ++i) {
+    const int64_t r = r0 + i, i_head = w.i_head_kv * w.n_group + r % w.n_group;
+    bias[i] = r < w.n_rows ? attn_rel_bias(w.p, i_head, (int64_t)cell_pos - (int64_t)rows.pos[r]) : 0.0f;
+  }
+  return vf_load(bias);
+}
+
 // Softmax of the panel of row vector v over slots [first, last): scores become exp(score - max).
 inline void softmax_panel(const Work& w, const TileRows& rows, int64_t v, int64_t first, int64_t last) {
   const AttnParams* p = w.p;
@@ -192,7 +202,7 @@ inline void softmax_panel(const Work& w, const TileRows& rows, int64_t v, int64_
   const VF lowest = vf_set1(kLowest);
   VF top = lowest;
   bool is_whole = first < last && cells->n_cells == cells->n_slots - first && p->softcap == 0.0f &&
-                  p->max_alibi_bias <= 0.0f;
+                  p->max_alibi_bias <= 0.0f && !p->rel_bias;
   for (int64_t r = r0; is_whole && r < r0 + VF_W && r < w.n_rows; ++r)
     is_whole = rows.lo[r] <= cells->pos[first] && cells->pos[last - 1] <= rows.hi[r];
   if (is_whole) {
@@ -203,6 +213,7 @@ inline void softmax_panel(const Work& w, const TileRows& rows, int64_t v, int64_
       VF x = vf_load(scores + s * VF_W);
       if (p->softcap != 0.0f) x = cap_score(x, p->softcap);
       if (p->max_alibi_bias > 0.0f) x = vf_fnma(slope, vf_abs(vf_sub(pos, vf_set1((float)cells->pos[s]))), x);
+      if (p->rel_bias) x = vf_fma(vf_set1(kLog2E), rel_biases(w, rows, r0, cells->pos[s]), x);
       x = vf_select(vf_within(cells->pos[s], rows.lo + r0, rows.hi + r0), x, lowest);
       vf_store(scores + s * VF_W, x);
       top = vf_max(x, top);

@@ -78,12 +78,16 @@ class Arch(ABC):
     Attributes:
         name: `general.architecture`.
         is_encoder: its tokens see each other in both directions and it has no logits.
+        has_encoder: it has an encoder beside its decoder, which sees what the encoder made of a source.
+        decoder_start_token_id: what such a decoder begins with.
         hparams: the common parameters.
         n_cls_out: scores of a classification head (pooling "rank"); 0 without one.
     """
 
     name: ClassVar[str]
     is_encoder: ClassVar[bool] = False
+    has_encoder: ClassVar[bool] = False
+    decoder_start_token_id: int = 0
     hparams: HParams
     n_cls_out: int = 0
 
@@ -102,6 +106,14 @@ class Arch(ABC):
     @abstractmethod
     def memory_spec(self, n_ctx: int) -> tuple[LayerMemory, ...]:
         """What each layer needs the memory to keep, for sequences of n_ctx positions."""
+
+    def encoder_spec(self, n_ctx: int) -> tuple[LayerMemory, ...]:
+        """Keys and values of each layer of the encoder, which it needs while it computes."""
+        return self.memory_spec(n_ctx)
+
+    def cross_spec(self) -> tuple[LayerMemory, ...]:
+        """What each layer that looks at a source needs of it; none for a model without an encoder beside the decoder."""
+        return ()
 
     def state_spec(self) -> tuple[LayerState, ...]:
         """What each recurrent layer carries along, in f32 values; none for a model without recurrences."""

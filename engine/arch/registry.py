@@ -71,6 +71,7 @@ ARCHITECTURES = {
     "stablelm": "engine.arch.parallel:StableLM",
     "starcoder": "engine.arch.parallel:StarCoder",
     "starcoder2": "engine.arch.plain:StarCoder2",
+    "t5": "engine.arch.t5:T5",
 }
 
 

@@ -33,18 +33,22 @@ def add_parser(commands: Subparsers) -> argparse.ArgumentParser:
 def bench_once(ctx: Context, n_prompt: int, n_gen: int, rng: random.Random) -> tuple[float, float]:
     """Prompt and generated tokens a second of one run with random tokens and an empty cache.
 
-    Each generated token has all its logits; which one comes next does not depend on them.
+    Each generated token has all its logits; which one comes next does not depend on them. An encoder-decoder encodes
+    the prompt.
     """
     n_vocab = ctx.get_model().hparams.n_vocab
     prompt = [rng.randrange(n_vocab) for _ in range(n_prompt)]
     following = [rng.randrange(n_vocab) for _ in range(n_gen)]
     ctx.get_kv_self().seq_rm(0, -1, -1)
     began = time.perf_counter()
-    for at in range(0, n_prompt, ctx.n_batch()):
-        ctx.decode(Batch.from_tokens(prompt[at : at + ctx.n_batch()], at))
+    if ctx.get_model().arch.has_encoder:
+        ctx.encode(Batch.from_tokens(prompt))
+    else:
+        for at in range(0, n_prompt, ctx.n_batch()):
+            ctx.decode(Batch.from_tokens(prompt[at : at + ctx.n_batch()], at))
     ready = time.perf_counter()
-    for i, token in enumerate(following):
-        ctx.decode(Batch.from_tokens([token], n_prompt + i))
+    for token in following:
+        ctx.decode(Batch.from_tokens([token], None))
         ctx.get_logits_ith(-1)
     ended = time.perf_counter()
     return n_prompt / (ready - began), n_gen / (ended - ready)

@@ -20,7 +20,7 @@ from engine.cli.options import (
     open_context,
 )  # fmt: skip
 from engine.context.core import Context
-from engine.errors import ContextFullError
+from engine.errors import ContextFullError, UnsupportedCallError
 from engine.generate import Finished, GenerateParams, TextDelta, generate
 from engine.prompt import Message, PromptBuilder
 from engine.session import PrefillProgress, Session, TurnsLeft
@@ -123,6 +123,8 @@ def run(args: argparse.Namespace) -> int:
     """Talk until the input ends."""
     params = generate_params(args)
     with open_context(args) as opened:
+        if opened.model.arch.has_encoder:
+            raise UnsupportedCallError("chat", "an encoder-decoder, which takes one text at a time: use generate")
         opened.model.chat_template.check()
         is_tty = sys.stdin.isatty()
         if is_tty:

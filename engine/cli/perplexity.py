@@ -11,7 +11,7 @@ import numpy as np
 from engine.batch import Batch
 from engine.cli.options import Subparsers, add_context, add_model, at_least, open_context, print_json
 from engine.context.core import Context
-from engine.errors import ParamError
+from engine.errors import ParamError, UnsupportedCallError
 from engine.types import F64Array
 
 N_CHUNK = 64
@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     except UnicodeDecodeError as error:
         raise ParamError(f"{args.file}: not text in UTF-8: {error.reason} at byte {error.start}") from None
     with open_context(args) as opened:
+        if opened.model.arch.has_encoder:
+            raise UnsupportedCallError("perplexity", "an encoder-decoder, which foresees an answer and not a text")
         tokenizer = opened.model.tokenizer
         start = [tokenizer.bos_token_id] if tokenizer.add_bos and tokenizer.bos_token_id is not None else []
         ids = tokenizer.encode(text, add_special=False)

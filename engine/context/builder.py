@@ -9,7 +9,7 @@ from engine.errors import TensorMissingError, UnsupportedCallError
 from engine.graph import ops
 from engine.graph.interface import GraphType
 from engine.graph.result import GraphResult
-from engine.graph.tensor import AttnSpec, Op, RopeSpec, Symbol, Tensor, WeightInfo
+from engine.graph.tensor import AttnSpec, Attr, Op, RopeSpec, Symbol, Tensor, WeightInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Topology:
         lora: active pairs by weight.
         cvec: names of the active control vectors by layer.
         causal: the tokens see only what is before them.
+        stores_source: an encoder keeps what its decoder attends to.
         trace: keep every node readable.
     """
 
@@ -42,6 +43,7 @@ class Topology:
     lora: tuple[tuple[str, tuple[LoraPair, ...]], ...] = ()
     cvec: tuple[tuple[int, tuple[str, ...]], ...] = ()
     causal: bool = True
+    stores_source: bool = False
     trace: bool = False
 
 
@@ -72,6 +74,7 @@ class GraphBuilder:
         self._adapted: set[str] = set()
         self._made: dict[str, Tensor] = {}
         self._stores: dict[int, Tensor] = {}
+        self._source_stores: list[Tensor] = []
         self._nodes: list[Tensor] = []
 
     def get_type(self) -> GraphType:
@@ -147,14 +150,26 @@ class GraphBuilder:
         return self.weight_or_none(name) if name else None
 
     def build_attn(
-        self, q: Tensor, k: Tensor, v: Tensor, spec: AttnSpec, rope: RopeSpec, sinks: Tensor | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        spec: AttnSpec,
+        rope: RopeSpec,
+        sinks: Tensor | None,
+        rel_bias: Tensor | None = None,
     ) -> Tensor:
         """Store k and v in the layer's cache and attend with q."""
-        spec = self._attn_spec(spec, rope)
-        store = Tensor(Op.STORE_KV, k.shape, (k, v), {"attn": spec}, f"store_kv-{spec.il}")
-        self._stores[spec.il] = store
-        shape = (q.shape[0], spec.n_head * spec.d_v)
-        return Tensor(Op.ATTN, shape, (q, store) if sinks is None else (q, store, sinks), {"attn": spec})
+        attrs: dict[str, Attr] = {"attn": self._attn_spec(spec, rope)}
+        if rel_bias is not None:
+            attrs["has_later"] = int(not spec.causal)
+        store = self._stores[spec.il] = self._store(k, v, self._attn_spec(spec, rope))
+        extras = tuple(t for t in (sinks, rel_bias) if t is not None)
+        return Tensor(Op.ATTN, (q.shape[0], spec.n_head * spec.d_v), (q, store, *extras), attrs)
+
+    @staticmethod
+    def _store(k: Tensor, v: Tensor, spec: AttnSpec) -> Tensor:
+        return Tensor(Op.STORE_KV, k.shape, (k, v), {"attn": spec}, f"store_kv-{spec.il}")
 
     def build_attn_shared(self, q: Tensor, spec: AttnSpec, rope: RopeSpec) -> Tensor:
         """Attend with q to the cells of an earlier layer."""
@@ -164,6 +179,18 @@ class GraphBuilder:
     def _attn_spec(self, spec: AttnSpec, rope: RopeSpec) -> AttnSpec:
         """The specification with what the memory and the topology know."""
         return replace(spec, cache=self._cache_of(spec.il), causal=spec.causal and self._topology.causal, rope=rope)
+
+    def build_attn_cross(self, q: Tensor, spec: AttnSpec) -> Tensor:
+        """Attend with q to the sequence's source. Raises: UnsupportedCallError: on a context that has none."""
+        if self._topology.graph_type is not GraphType.DECODER:
+            raise UnsupportedCallError("build_attn_cross", f"{self._kind}: an encoder-decoder needs ContextEncDec")
+        shape = (q.shape[0], spec.n_head * spec.d_v)
+        return Tensor(Op.ATTN_CROSS, shape, (q,), {"attn": replace(spec, cache=self._cache_of(spec.il), causal=False)})
+
+    def build_store_cross(self, k: Tensor, v: Tensor, spec: AttnSpec) -> None:
+        """Store k and v in the cache of sources, where this encoder has one."""
+        if self._topology.stores_source:
+            self._source_stores.append(self._store(k, v, replace(spec, cache=self._cache_of(spec.il))))
 
     def build_cvec(self, cur: Tensor, il: int) -> Tensor:
         """Add the control vectors of a layer."""
@@ -190,4 +217,5 @@ class GraphBuilder:
             logits if self._topology.want_logits else None,
             embd if self._topology.want_embd or logits is None else None,
             tuple(self._nodes),
+            tuple(self._source_stores),
         )

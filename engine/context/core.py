@@ -80,7 +80,7 @@ class Context(ComputeMixin, StateMixin):
         self._causal = not kind.encodes
         self._adapters = ActiveAdapters()
         self._topology_cache: Topology | None = None
-        self._plans = Plans(model, params, kind.name, self._n_ctx, self._n_ubatch)
+        self._plans = Plans(model, kind.name, self._n_ctx, self._n_ubatch)
         self._eval_callback: EvalCallback | None = None
         hp = model.hparams
         self._outputs = Outputs(model.arch.n_cls_out if kind.encodes else hp.n_vocab, hp.n_embd, kind.name)
@@ -222,16 +222,22 @@ class Context(ComputeMixin, StateMixin):
     def _use_adapters(self, adapters: ActiveAdapters) -> None:
         """Take these adapters where every part of them has its place in the graph. Raises: AdapterError."""
         adapters.check_shapes(self._model.weight_infos, self._model.hparams.n_embd)
-        before = self._adapters
-        self._adapters, self._topology_cache = adapters, None
-        builder = self._plans.builder(self._topology(embd_input=False), adapters, self._memory)
-        self._model.arch.build(builder)
-        unused = builder.unused_adapters()
+        unused = self._without_place(adapters)
         if unused:
-            self._adapters, self._topology_cache = before, None
             raise AdapterError(
                 f"the graph of '{self._model.arch.name}' has no place for an adapter of {', '.join(unused)}"
             )
+        self._take_adapters(adapters)
+
+    def _without_place(self, adapters: ActiveAdapters) -> list[str]:
+        """What of the adapters the graph would not use."""
+        topology = replace(self._topology(embd_input=False), lora=adapters.lora_pairs, cvec=adapters.cvec)
+        builder = self._plans.builder(topology, adapters, self._memory)
+        self._model.arch.build(builder)
+        return builder.unused_adapters()
+
+    def _take_adapters(self, adapters: ActiveAdapters) -> None:
+        self._adapters, self._topology_cache = adapters, None
 
     def adapters_signature(self) -> str:
         """A text that differs where active adapters make other numbers."""
@@ -252,6 +258,7 @@ class Context(ComputeMixin, StateMixin):
             lora=self._adapters.lora_pairs,
             cvec=self._adapters.cvec,
             causal=self._causal,
+            stores_source=self._kind.stores_source,
             trace=self._eval_callback is not None,
         )
         return self._topology_cache

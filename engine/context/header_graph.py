@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.arch.base import TensorSpec
 from engine.arch.registry import create_arch
@@ -16,9 +17,13 @@ from engine.graph.result import graph_text
 from engine.graph.tensor import WeightInfo
 from engine.weights import check_tensors
 
+if TYPE_CHECKING:
+    from engine.arch.base import Arch
+
 
 def graph_text_of_file(path: str | Path, graph_type: GraphType = GraphType.DEFAULT) -> str:
-    """The graph of a model, or of a vision tower, as canonical text (see `graph_text`).
+    """The graph of a model, or of a vision tower, as canonical text (see `graph_text`); of an encoder-decoder both its
+    graphs, an empty line between them.
 
     Raises: ModelFileError, UnsupportedArchitectureError.
     """
@@ -27,16 +32,25 @@ def graph_text_of_file(path: str | Path, graph_type: GraphType = GraphType.DEFAU
             tower = create_vision_arch(gguf)
             return graph_text(build_vision_graph(tower, _infos(gguf, tower.tensors())))
         arch = create_arch(gguf)
-        memory = {layer.il: layer for layer in arch.memory_spec(arch.hparams.n_ctx_train)}
-        builder = GraphBuilder(
-            _infos(gguf, arch.tensors()),
-            arch.hparams.n_embd,
-            Topology(graph_type=graph_type),
-            lambda il: int(memory[il].n_swa > 0),
-            "a graph without a context",
-            lambda il: memory[il].factors if il in memory else "",
-        )
-        return graph_text(arch.build(builder))
+        infos = _infos(gguf, arch.tensors())
+        both = arch.has_encoder and graph_type is GraphType.DEFAULT
+        types = (GraphType.ENCODER, GraphType.DECODER) if both else (graph_type,)
+        return "\n".join(_graph_text(arch, infos, of_type) for of_type in types)
+
+
+def _graph_text(arch: Arch, infos: dict[str, WeightInfo], graph_type: GraphType) -> str:
+    n_ctx = arch.hparams.n_ctx_train
+    own = arch.encoder_spec(n_ctx) if graph_type is GraphType.ENCODER else arch.memory_spec(n_ctx)
+    memory = {layer.il: layer for layer in own}
+    builder = GraphBuilder(
+        infos,
+        arch.hparams.n_embd,
+        Topology(graph_type=graph_type, stores_source=True),
+        lambda il: int(il not in memory or memory[il].n_swa > 0),
+        "a graph without a context",
+        lambda il: memory[il].factors if il in memory else "",
+    )
+    return graph_text(arch.build(builder))
 
 
 def _infos(gguf: GGUFFile, specs: Iterable[TensorSpec]) -> dict[str, WeightInfo]:

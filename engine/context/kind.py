@@ -24,6 +24,7 @@ class ContextKind:
         make_memory: makes the memory for a model, parameters and n_ctx.
         keeps_memory: cells outlive a decode.
         encodes: it computes hidden rows in both directions (`encode`) instead of logits (`decode`).
+        stores_source: what it encodes becomes the source of a decoder's sequences.
     """
 
     name: str
@@ -31,3 +32,4 @@ class ContextKind:
     make_memory: Callable[[Model, ContextParams, int], Memory]
     keeps_memory: bool
     encodes: bool = False
+    stores_source: bool = False

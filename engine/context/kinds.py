@@ -1,11 +1,14 @@
-"""The kinds of context, each a record: what graph it runs, what memory it makes, whether that memory is kept."""
+"""The kinds of context, each a record: what graph it runs, what memory it makes, whether that memory is kept.
+
+Those with an encoder are in `engine.context.encdec`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.context.core import Context
+from engine.context.encdec import ContextEnc, ContextEncDec
 from engine.context.kind import ContextKind
 from engine.context.memories import make_memory
 from engine.context.params import ContextParams
@@ -19,7 +22,6 @@ KV_SELF = ContextKind("ContextKVSelf", GraphType.DEFAULT, make_memory, keeps_mem
 RECURRENT = ContextKind("ContextRecurrent", GraphType.DEFAULT, make_memory, keeps_memory=True)
 HYBRID = ContextKind("ContextHybrid", GraphType.DEFAULT, make_memory, keeps_memory=True)
 BASE = ContextKind("ContextBase", GraphType.DEFAULT, make_memory, keeps_memory=False)
-ENC = ContextKind("ContextEnc", GraphType.ENCODER, make_memory, keeps_memory=False, encodes=True)
 
 
 class ContextKVSelf(Context):
@@ -47,19 +49,7 @@ class ContextBase(Context):
     """A decoder's context without a cache: every decode stands alone, from position 0 or wherever it says."""
 
     def __init__(self, model: Model, params: ContextParams) -> None:
-        super().__init__(model, _scratch(params), BASE)
-
-
-class ContextEnc(Context):
-    """An encoder's context: every encode stands alone and gives a hidden row for each token, pooled as asked for."""
-
-    def __init__(self, model: Model, params: ContextParams) -> None:
-        super().__init__(model, replace(_scratch(params), embeddings=True), ENC)
-
-
-def _scratch(params: ContextParams) -> ContextParams:
-    """For a context that forgets after each call: cells only carry k and v to attention, so they are f32."""
-    return replace(params, type_k="f32", type_v="f32")
+        super().__init__(model, params.scratch(), BASE)
 
 
 def create_context(model: Model, params: ContextParams | None = None) -> Context:
@@ -68,6 +58,8 @@ def create_context(model: Model, params: ContextParams | None = None) -> Context
     Raises: ParamError: parameters out of range, or a cache type that the head sizes forbid.
     """
     params = params or ContextParams()
+    if model.arch.has_encoder:
+        return ContextEncDec(model, params)
     if model.arch.is_encoder:
         return ContextEnc(model, params)
     if not model.arch.state_spec():

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 
 from engine.memory import (
+    EncDecMemory,
+    EncoderMemory,
     LayerKV,
+    LayerState,
     Memory,
     MemoryParams,
     MemorySpec,
@@ -26,14 +29,33 @@ if TYPE_CHECKING:
 
 def make_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
     """The memory of a context. Raises: ParamError."""
-    layers, states = model.arch.memory_spec(n_ctx), model.arch.state_spec()
+    spec = _make_spec(model, model.arch.memory_spec(n_ctx), model.arch.state_spec())
+    return create_memory(spec, _make_params(params, n_ctx))
+
+
+def make_decoder_memory(model: Model, params: ContextParams, n_ctx: int) -> EncDecMemory:
+    """The memory of an encoder-decoder's decoder: its cells, and the sources. Raises: ParamError."""
+    spec = _make_spec(model, model.arch.memory_spec(n_ctx), ())
+    source = _make_spec(model, model.arch.cross_spec(), ())
+    return EncDecMemory.create(spec, source, _make_params(params, n_ctx))
+
+
+def make_encoder_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
+    """The memory of an encoder, which forgets after each encode. Raises: ParamError."""
+    if not model.arch.has_encoder:
+        return make_memory(model, params, n_ctx)
+    spec = _make_spec(model, model.arch.encoder_spec(n_ctx), ())
+    return EncoderMemory.create(spec, _make_params(params, n_ctx))
+
+
+def _make_spec(model: Model, layers: tuple[LayerMemory, ...], states: tuple[LayerState, ...]) -> MemorySpec:
     swa = [layer for layer in layers if layer.n_swa > 0]
     kind: Literal["kv", "iswa", "recurrent", "hybrid"] = "iswa" if swa and len(swa) < len(layers) else "kv"
     if states:
         kind = "hybrid" if layers else "recurrent"
     # Which set of frequencies a long-context model uses depends on n_ctx: cells of one mean nothing to the other.
     factors = sorted({layer.factors for layer in layers} & model.weight_infos.keys())
-    spec = MemorySpec(
+    return MemorySpec(
         kind=kind,
         layers=tuple(LayerKV(layer.il, layer.n_head_kv, layer.d_k, layer.d_v) for layer in layers),
         fingerprint=" ".join((model.fingerprint, *factors)),
@@ -43,14 +65,16 @@ def make_memory(model: Model, params: ContextParams, n_ctx: int) -> Memory:
         swa_kind=SwaKind[swa[0].swa_kind.upper()] if swa else SwaKind.NONE,
         states=states,
     )
-    memory_params = MemoryParams(
+
+
+def _make_params(params: ContextParams, n_ctx: int) -> MemoryParams:
+    return MemoryParams(
         n_ctx=n_ctx,
         n_seq_max=params.n_seq_max,
         kv_bytes_max=params.kv_bytes_max or 0,
         type_k=params.quant_k,
         type_v=params.quant_v,
     )
-    return create_memory(spec, memory_params)
 
 
 def _rope_layer(model: Model, layer: LayerMemory) -> RopeLayer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.errors import ParamError
 from engine.types import QuantType
@@ -10,6 +10,7 @@ from engine.types import QuantType
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl")
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 MAX_SEQUENCES = 4096
+MAX_UBATCH = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class ContextParams:
 
     def __post_init__(self) -> None:
         for name, lo, hi in (
-            ("n_ctx", 0, 1 << 30), ("n_batch", 1, 1 << 24), ("n_ubatch", 1, 1 << 16), ("n_seq_max", 1, MAX_SEQUENCES)
+            ("n_ctx", 0, 1 << 30), ("n_batch", 1, 1 << 24), ("n_ubatch", 1, MAX_UBATCH), ("n_seq_max", 1, MAX_SEQUENCES)
         ):  # fmt: skip
             value = getattr(self, name)
             if not isinstance(value, int) or not lo <= value <= hi:
@@ -56,6 +57,10 @@ class ContextParams:
                 raise ParamError(f"{name}={getattr(self, name)!r}: one of {', '.join(CACHE_TYPES)}")
         if self.pooling not in POOLINGS:
             raise ParamError(f"pooling={self.pooling!r}: one of {', '.join(POOLINGS)}")
+
+    def scratch(self) -> ContextParams:
+        """For a context that forgets after each call: cells only carry k and v to attention, so they are f32."""
+        return replace(self, type_k="f32", type_v="f32")
 
     @property
     def quant_k(self) -> QuantType:

@@ -14,7 +14,6 @@ from engine.context.builder import GraphBuilder, Topology
 
 if TYPE_CHECKING:
     from engine.context.adapting import ActiveAdapters
-    from engine.context.params import ContextParams
     from engine.memory import Memory
     from engine.model import Model
 
@@ -28,8 +27,8 @@ Plan = tuple[Program, tuple[NodePlace, ...]]
 class Plans:
     """Compiles graphs when they are first asked for."""
 
-    def __init__(self, model: Model, params: ContextParams, kind: str, n_ctx: int, n_ubatch: int) -> None:
-        self._model, self._params, self._kind, self._n_ctx, self._n_ubatch = model, params, kind, n_ctx, n_ubatch
+    def __init__(self, model: Model, kind: str, n_ctx: int, n_ubatch: int) -> None:
+        self._model, self._kind, self._n_ctx, self._n_ubatch = model, kind, n_ctx, n_ubatch
         self._plans: dict[Topology, Plan] = {}
 
     def builder(self, topology: Topology, adapters: ActiveAdapters, memory: Memory | None) -> GraphBuilder:
@@ -55,8 +54,7 @@ class Plans:
             return self._model.weight(name) if extra is None else extra
 
         def layout(cache: int, il: int) -> CacheLayout:
-            k_off, v_off = memory.kv_offsets(il)
-            return CacheLayout(k_off, v_off, self._params.quant_k, self._params.quant_v)
+            return CacheLayout(*memory.kv_offsets(il), *memory.kv_types(il))
 
         result = self._model.arch.build(self.builder(topology, adapters, memory))
         lowering = Lowering(

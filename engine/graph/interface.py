@@ -60,15 +60,36 @@ class GraphI(Protocol):
         """The frequency factors f32[n_rot / 2] for this context and layer, or None."""
 
     def build_attn(
-        self, q: Tensor, k: Tensor, v: Tensor, spec: AttnSpec, rope: RopeSpec, sinks: Tensor | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        spec: AttnSpec,
+        rope: RopeSpec,
+        sinks: Tensor | None,
+        rel_bias: Tensor | None = None,
     ) -> Tensor:
         """Store k and v, attend with q: heads f32[n_tokens, n_head, d_k] -> f32[n_tokens, n_head * d_v].
 
         The memory fills in what only it knows (which cache, which window).
+
+        Args:
+            sinks: f32[n_head]: logits that take attention but have no value.
+            rel_bias: f32[n_buckets * n_head], added to scores by relative position (see `engine.graph.rel_pos`); a
+                layer that is not causal has buckets for later cells.
         """
 
     def build_attn_shared(self, q: Tensor, spec: AttnSpec, rope: RopeSpec) -> Tensor:
         """Attend with q to what layer spec.il, which was built before, has stored."""
+
+    def build_attn_cross(self, q: Tensor, spec: AttnSpec) -> Tensor:
+        """Attend with q to all cells of the sequence's source, which an encoder has stored for layer spec.il.
+
+        Raises: UnsupportedCallError: on a context without sources.
+        """
+
+    def build_store_cross(self, k: Tensor, v: Tensor, spec: AttnSpec) -> None:
+        """Keep k and v as what `build_attn_cross` of layer spec.il sees; nothing in an encoder without a decoder."""
 
     def build_cvec(self, cur: Tensor, il: int) -> Tensor:
         """The output of layer il plus the active control vectors."""

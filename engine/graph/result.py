@@ -15,15 +15,17 @@ class GraphResult:
         logits: f32[n_outputs, n_vocab], or None for a graph without an output head.
         embd: f32[n_outputs, n_embd]: the final hidden rows.
         nodes: every named node, in the order in which they were named, for traces.
+        stores: what an encoder stores for its decoder; nothing else of the graph reads them.
     """
 
     logits: Tensor | None
     embd: Tensor | None
     nodes: tuple[Tensor, ...] = ()
+    stores: tuple[Tensor, ...] = ()
 
     def roots(self) -> list[Tensor]:
         """The tensors that a backend must compute."""
-        return [t for t in (self.embd, self.logits) if t is not None]
+        return [t for t in (self.embd, self.logits, *self.stores) if t is not None]
 
 
 def graph_text(result: GraphResult) -> str:

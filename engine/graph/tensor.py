@@ -57,7 +57,8 @@ class Op(Enum):
     MOE = "moe"  # x, ids, weights, gate, up, down, [biases of the three]
     MUL_HEAD_SUM = "mul_head_sum"  # x, y: x times the sum of y in every head
     STORE_KV = "store_kv"  # k, v
-    ATTN = "attn"  # q, store, [sinks]
+    ATTN = "attn"  # q, store, [sinks], [rel_bias]
+    ATTN_CROSS = "attn_cross"  # q: attends to the cells of the sequence's source
     # recurrences over each sequence's tokens; see `engine.graph.recurrent`
     CONV = "conv"  # x, weight, [bias]
     TOKEN_SHIFT = "token_shift"  # x

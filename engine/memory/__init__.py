@@ -20,6 +20,7 @@ from engine.memory.base import (
     SwaKind,
     Tx,
 )
+from engine.memory.encdec import EncDecMemory, EncoderMemory
 from engine.memory.hybrid import HybridMemory
 from engine.memory.kv import KVCache
 from engine.memory.kv_iswa import KVCacheISWA
@@ -30,6 +31,8 @@ from engine.memory.recurrent import RecurrentMemory
 from engine.memory.rope_shift import NumpyRopeShift, RopeLayer
 
 __all__ = [
+    "EncDecMemory",
+    "EncoderMemory",
     "HybridMemory",
     "KVCache",
     "KVCacheISWA",

@@ -271,6 +271,10 @@ class Memory(ABC):
     def kv_offsets(self, il: int) -> tuple[int, int]:
         """(k_off, v_off): where K and V of layer il stand in a page of its cache, in bytes."""
 
+    @abstractmethod
+    def kv_types(self, il: int) -> tuple[QuantType, QuantType]:
+        """(type_k, type_v): how K and V of layer il are kept."""
+
     def state_offsets(self, il: int) -> tuple[int, int]:
         """(r_off, s_off): where layer il's short memory and state stand in a slot, in bytes.
 

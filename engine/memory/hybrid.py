@@ -11,13 +11,15 @@ from cext.pages import PageBudget
 from engine.batch import UBatch
 from engine.errors import ParamError
 from engine.io import BlockReader, BlockWriter
-from engine.memory.base import Memory, MemoryCaps, MemoryParams, MemorySpec, MemoryStats, Placement, StagedLoad, Tx
+from engine.memory.base import Memory, MemoryCaps, MemoryParams, MemorySpec, MemoryStats, Placement
 from engine.memory.kv import KVCache
 from engine.memory.kv_iswa import KVCacheISWA
 from engine.memory.kv_unified import KVCacheUnified
+from engine.memory.pair import PairStagedLoad, PairTx
 from engine.memory.ranges import resolved_range
 from engine.memory.recurrent import RecurrentMemory
 from engine.memory.row_log import RowSink, RowSource
+from engine.types import QuantType
 
 
 class HybridMemory(Memory):
@@ -56,6 +58,10 @@ class HybridMemory(Memory):
     def kv_offsets(self, il: int) -> tuple[int, int]:
         """(k_off, v_off) of layer il in a page of its cache."""
         return self.cache.kv_offsets(il)
+
+    def kv_types(self, il: int) -> tuple[QuantType, QuantType]:
+        """(type_k, type_v) of layer il."""
+        return self.cache.kv_types(il)
 
     def state_offsets(self, il: int) -> tuple[int, int]:
         """(r_off, s_off) of layer il in a slot."""
@@ -162,7 +168,7 @@ class HybridMemory(Memory):
         seq_id: int | None = None,
         convert_kv: bool = False,
         source: RowSource | None = None,
-    ) -> HybridStagedLoad:
+    ) -> PairStagedLoad:
         """Read and stage what `save` wrote."""
         cache = self.cache.load(reader, seq_id, convert_kv, source)
         try:
@@ -170,51 +176,17 @@ class HybridMemory(Memory):
         except BaseException:
             cache.discard()
             raise
-        staged = HybridStagedLoad(cache, states)
+        staged = PairStagedLoad(cache, states)
         if cache.ends() != states.ends():
             staged.discard()
             raise reader.error("the cache and the states end at different positions")
         return staged
 
 
-class HybridTx(Tx):
-    """Both transactions in step."""
-
-    def __init__(self, cache: Tx, states: Tx) -> None:
-        self._cache, self._states = cache, states
+class HybridTx(PairTx):
+    """A decode's transaction on the cache, then on the states."""
 
     def place(self, ubatch: UBatch) -> Placement:
         """Give each token a cell and each segment its states."""
-        states = self._states.place(ubatch).states
-        return replace(self._cache.place(ubatch), states=states)
-
-    def commit(self) -> None:
-        """Keep everything that was placed."""
-        self._cache.commit()
-        self._states.commit()
-
-    def rollback(self) -> None:
-        """Bring back exactly the state that `begin` saw."""
-        self._cache.rollback()
-        self._states.rollback()
-
-
-class HybridStagedLoad(StagedLoad):
-    """Both loads in step."""
-
-    def __init__(self, cache: StagedLoad, states: StagedLoad) -> None:
-        self._cache, self._states = cache, states
-
-    def ends(self) -> dict[int, int]:
-        """The newest position of each sequence that was read."""
-        return self._cache.ends()
-
-    def swap_in(self) -> None:
-        """Replace the sequence, or all, in both."""
-        self._cache.swap_in()
-        self._states.swap_in()
-
-    def discard(self) -> None:
-        """Let go of both."""
-        self._cache.discard()
-        self._states.discard()
+        states = self._second.place(ubatch).states
+        return replace(self._first.place(ubatch), states=states)

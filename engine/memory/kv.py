@@ -34,7 +34,7 @@ from engine.memory.kv_store import KVStore
 from engine.memory.layout import FLOAT_TYPES, KVLayout
 from engine.memory.ranges import resolved_range
 from engine.memory.row_log import RowSink, RowSource
-from engine.types import I32Array
+from engine.types import I32Array, QuantType
 
 DELTAS_MAX = 4
 """Distinct deltas of a sequence that attention is left with; more are folded into K."""
@@ -127,6 +127,11 @@ class KVCache(CheckedMemory):
         """(k_off, v_off) of layer il in a page of its store."""
         layout = self.stores[self.cache_of(il)].layout
         return layout.k_off(il), layout.v_off(il)
+
+    def kv_types(self, il: int) -> tuple[QuantType, QuantType]:
+        """(type_k, type_v) of layer il."""
+        layout = self.stores[self.cache_of(il)].layout
+        return layout.type_k, layout.type_v
 
     # -- sizes and positions
 
@@ -329,7 +334,7 @@ class KVCache(CheckedMemory):
 
     # -- transaction, copies, state
 
-    def begin(self) -> KVTx:
+    def begin(self) -> Tx:
         """Open the one transaction that may be open at a time."""
         self._idle()
         self._tx = tx = KVTx(self)

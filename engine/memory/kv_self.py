@@ -9,6 +9,7 @@ from typing import Protocol
 
 from engine.errors import UnsupportedCallError
 from engine.memory.base import Memory
+from engine.memory.encdec import EncDecMemory
 from engine.memory.hybrid import HybridMemory
 from engine.memory.kv import KVCache
 from engine.memory.kv_view import KVCacheView
@@ -89,7 +90,7 @@ def kv_self_update(ctx: HasMemory) -> bool:
 def kv_self_view(ctx: HasMemory) -> KVCacheView:
     """A picture of the cache. Raises: UnsupportedCallError: the memory has no cells of keys and values."""
     memory = ctx.get_kv_self()
-    cache = memory.cache if isinstance(memory, HybridMemory) else memory
+    cache = memory.cache if isinstance(memory, (EncDecMemory, HybridMemory)) else memory
     if not isinstance(cache, KVCache):
         raise UnsupportedCallError("kv_self_view", type(memory).__name__)
     return KVCacheView.of(cache)

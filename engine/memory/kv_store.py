@@ -14,7 +14,7 @@ import numpy as np
 from cext.pages import PageSet, PagesFullError
 from engine.batch import UBatch
 from engine.errors import ContextFullError, OutOfMemoryError
-from engine.memory.base import KVPlacement, RunArray
+from engine.memory.base import KVPlacement, RunArray, U64Array
 from engine.memory.cells import RUN_DTYPE, SEGMENT_DTYPE, CellRange, SeqRuns, cells_of_ranges
 from engine.memory.images import with_cells
 from engine.memory.layout import KVLayout
@@ -111,6 +111,10 @@ class KVStore:
                     break
             if ubatch.axes is not None:
                 self._add_images(ubatch.axes[t0 : t0 + n], ubatch.seq_ids[t0 : t0 + n])
+        return self.seen_by(ubatch, pages, cells)
+
+    def seen_by(self, ubatch: UBatch, pages: U64Array, cells: I32Array) -> KVPlacement:
+        """What the tokens of a ubatch, whose own cells are given, see: the cells of their sequences."""
         tables = [self.seqs[seq_id] for seq_id, _, _ in ubatch.segments]
         segments = b""
         run0 = 0
@@ -123,6 +127,11 @@ class KVStore:
         else:
             runs = np.concatenate([table.words for table in tables]).view(RUN_DTYPE)
         return KVPlacement(pages, cells, pos, runs, np.frombuffer(segments, SEGMENT_DTYPE))
+
+    def forget(self, seq_id: int) -> None:
+        """Empty a sequence inside a transaction; its pages are held until it ends, and `install` lets them go."""
+        self._touch(seq_id)
+        self.seqs[seq_id] = SeqRuns()
 
     def _touch(self, seq_id: int) -> SeqRuns:
         """The runs of a sequence, noted in the journal, to be appended to or replaced."""

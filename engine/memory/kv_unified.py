@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 from cext.pages import PageBudget
 from engine.memory.base import MemoryParams, MemorySpec
@@ -14,7 +15,7 @@ class KVCacheUnified(KVCache):
     """A cache that keeps every cell until it is removed."""
 
     @classmethod
-    def create(cls, spec: MemorySpec, params: MemoryParams, budget: PageBudget | None = None) -> KVCacheUnified:
+    def create(cls, spec: MemorySpec, params: MemoryParams, budget: PageBudget | None = None) -> Self:
         """An empty cache. Raises: ParamError: a cache type that a head size forbids."""
         return cls(spec, params, make_stores(params, [spec.layers], budget))
 
@@ -30,5 +31,5 @@ class KVCacheUnified(KVCache):
     def _make_room(self, n_tokens: int) -> None:
         return None
 
-    def _like(self, stores: Sequence[KVStore]) -> KVCacheUnified:
+    def _like(self, stores: Sequence[KVStore]) -> Self:
         return type(self)(self.spec, self.params, stores)

@@ -33,6 +33,7 @@ from engine.memory.ranges import resolved_range
 from engine.memory.recurrent_state import load_states, save_states, states_hash
 from engine.memory.row_log import RowSink, RowSource
 from engine.memory.state_slots import SeqStates, Slot, StateLayout, runs_of
+from engine.types import QuantType
 
 
 class RecurrentMemory(CheckedMemory):
@@ -81,6 +82,10 @@ class RecurrentMemory(CheckedMemory):
     def kv_offsets(self, il: int) -> tuple[int, int]:
         """Raises: UnsupportedCallError: there are no keys and values."""
         raise UnsupportedCallError("kv_offsets", "a recurrent memory")
+
+    def kv_types(self, il: int) -> tuple[QuantType, QuantType]:
+        """Raises: UnsupportedCallError: there are no keys and values."""
+        raise UnsupportedCallError("kv_types", "a recurrent memory")
 
     def state_offsets(self, il: int) -> tuple[int, int]:
         """(r_off, s_off): where layer il's short memory and state stand in a slot, in bytes."""

@@ -164,8 +164,11 @@ class Scheduler:
             if request.n_reuse:
                 session.move_chunks(request.turns(), request.n_reuse)
             slot.reply = Reply(session, request.prompt, request.params, job.cancel)
+            self._ctx.abort_flag[0] = 0  # a source is encoded now
             for event in slot.reply.begin():
                 job.on_event(event)
+            if slot.reply.is_over():
+                self._finish(slot)
         except EngineError as error:
             self._fail(slot, error)
 

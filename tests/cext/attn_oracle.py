@@ -126,9 +126,14 @@ def rotate64(params: dict[str, Any], x: F32Array, delta: int) -> F64Array:
 
 
 def attend(
-    params: dict[str, Any], seq: Sequence, q: F32Array, pos: npt.NDArray[np.int32], sinks: F32Array | None = None
+    params: dict[str, Any],
+    seq: Sequence,
+    q: F32Array,
+    pos: npt.NDArray[np.int32],
+    sinks: F32Array | None = None,
+    rel_bias: F32Array | None = None,
 ) -> F64Array:
-    """f64[n_tokens, n_head * d_v]; q f32[n_tokens, n_head * d_k]."""
+    """f64[n_tokens, n_head * d_v]; q f32[n_tokens, n_head * d_k]; rel_bias f32[n_head, 2 * rel_max + 1]."""
     n_head, n_kv, d_k, d_v = (params[name] for name in ("n_head", "n_head_kv", "d_k", "d_v"))
     out = np.zeros((len(pos), n_head, d_v))
     k_all, v_all, cell_pos = np.array(seq.k), np.array(seq.v), np.array(seq.pos)
@@ -143,6 +148,9 @@ def attend(
                 s = params["softcap"] * np.tanh(s / params["softcap"])
             if params.get("max_alibi_bias"):
                 s = s - alibi_slope(params["max_alibi_bias"], n_head, head) * np.abs(at - cell_pos[seen])
+            if rel_bias is not None:
+                rel_max = rel_bias.shape[1] // 2
+                s = s + rel_bias[head].astype(np.float64)[np.clip(cell_pos[seen] - at, -rel_max, rel_max) + rel_max]
             top = s.max() if sinks is None else max(s.max(), sinks[head])
             e = np.exp(s - top)
             total = e.sum() + (0.0 if sinks is None else np.exp(sinks[head] - top))

@@ -45,10 +45,11 @@ def check(
     pos: list[int] | range,
     sinks: F32Array | None = None,
     seed: int = 0,
+    rel_bias: F32Array | None = None,
 ) -> F32Array:
     """Fill a cache with `cells` (pos0, n, step, delta), attend from `pos`, compare; 1 plan == n plans, bit for bit."""
     cache = Cache(p, seed)
-    layer = Attention(isa, cache.params, sinks)
+    layer = Attention(isa, cache.params, sinks, rel_bias=rel_bias)
     seq = Sequence()
     for cell in cells:
         cache.add(layer, seq, *cell)
@@ -56,7 +57,7 @@ def check(
     q = queries(p, len(at))
     segments, runs = one_segment(seq, len(at))
     out, _ = layer.run(q, at, segments, runs)
-    assert nmse(out, attend(cache.params, seq, q, at, sinks)) < 1e-11
+    assert nmse(out, attend(cache.params, seq, q, at, sinks, rel_bias)) < 1e-11
     for n_threads in (2, 5):
         again, _ = layer.run(q, at, segments, runs, n_threads=n_threads, is_reversed=True)
         np.testing.assert_array_equal(again, out)
@@ -171,6 +172,17 @@ def test_bias_cap_and_sinks(isa: int, n: int) -> None:
     check(isa, params(), [(0, 300)], pos, sinks)
     check(isa, params(12, 12, 16, max_alibi_bias=8.0, softcap=5.0, swa_kind=1, n_swa=77), HOLES, range(800 - n, 800))
     check(isa, params(causal=False), [(0, 290)], pos)
+
+
+@pytest.mark.parametrize("n", (1, 3, 20))
+@pytest.mark.parametrize("causal", (True, False))
+def test_relative_bias(isa: int, n: int, causal: bool) -> None:
+    """By distance up to 40 to both sides, and one value beyond; over holes and chunks, with other scores' parts."""
+    bias = np.random.default_rng(4).standard_normal((6, 81)).astype(np.float32) * 3
+    check(isa, params(causal=causal, scale=1.0), [(0, 300)], range(200, 200 + n), rel_bias=bias)
+    sinks = np.linspace(-2, 2, 6).astype(np.float32)
+    check(isa, params(causal=causal, softcap=5.0), HOLES, range(760 - n, 760), sinks, rel_bias=bias)
+    check(isa, params(6, 1, 24, causal=causal), [(0, 70)], range(70 - n, 70), rel_bias=bias[:, :1].copy())
 
 
 def test_rows_that_see_nothing_are_zero(isa: int) -> None:

@@ -101,7 +101,8 @@ class FakeContext:
         self.n_reused += n_tokens
 
     def get_model(self) -> SimpleNamespace:
-        return SimpleNamespace(tokenizer=self._tokenizer, hparams=SimpleNamespace(n_vocab=N_VOCAB))
+        arch, hparams = SimpleNamespace(has_encoder=False), SimpleNamespace(n_vocab=N_VOCAB)
+        return SimpleNamespace(tokenizer=self._tokenizer, hparams=hparams, arch=arch)
 
     def get_kv_self(self) -> FakeMemory:
         return self.memory

@@ -217,3 +217,19 @@ def test_serve_refuses_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path:
     assert len(lines) == 4
     assert "in use" in lines[0]
     assert "needs a key" in lines[1]
+
+
+def test_an_encoder_decoder_answers_one_text(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(DATA / "t5" / "model.gguf")
+    values = run_json(capsys, "generate", path, "-p", "the king of the", "-n", "5", "--temp", "0")
+    assert values["prompt_tokens"][-1] == 1  # the source ends with </s>
+    assert values["stats"]["n_prompt"] == len(values["prompt_tokens"]) + 1  # and the decoder's start
+    assert len(values["tokens"]) == 5
+    assert run_json(capsys, "embed", path, "the king")["pooling"] == "mean"
+    assert len(run_json(capsys, "bench", path, "-p", "9", "-n", "3", "-r", "1")["tg"]) == 1
+    assert main(["graph", path]) == 0
+    encoder, decoder = capsys.readouterr().out.split("\n\n")
+    assert (encoder.count("store_kv("), decoder.count("attn_cross(")) == (4, 2)
+    for argv in (["chat", path], ["perplexity", path, __file__]):
+        assert main(argv) == 1
+        assert f"{argv[0]} is not available on an encoder-decoder" in capsys.readouterr().err

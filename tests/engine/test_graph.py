@@ -15,10 +15,12 @@ from tests.engine.oracle_cases import DATA
 # A digest changes only when what the model computes changes; then the oracle says whether it is still right.
 DIGESTS = {
     "gemma3": "3d0f71fbe7e48d23",
+    "gemma4": "7507434c19b711b6",
     "llama": "d8841415cf11d5c8",
     "mixtral": "f50656aa6adc1199",
     "qwen2": "ef957ffe80c48895",
     "qwen2vl": "cba554cbd5791f5b",
+    "t5": "9ded3d9c226482f1",
 }
 
 

@@ -40,6 +40,7 @@ from engine.backend.cpu.stages import (
     Stage,
     Weight,
 )
+from engine.graph.rel_pos import REL_MAX, rel_bias_table
 from engine.graph.result import GraphResult
 from engine.graph.tensor import AttnSpec, Op, RopeSpec, Symbol, Tensor, in_order
 
@@ -140,7 +141,7 @@ class Lowering(RecurrentLowering):
             self.at[id(node)] = At(base.buffer, base.slot, base.column + first, n * base.ld)
         elif node.op is Op.MUL_MAT:
             self._emit_products(node)
-        elif node.op is Op.ATTN:
+        elif node.op in (Op.ATTN, Op.ATTN_CROSS):
             self._emit_attn(node)
         elif node.op in RECURRENT_KINDS:
             self._emit_recurrent(node)
@@ -330,15 +331,19 @@ class Lowering(RecurrentLowering):
         if spec.il not in self.attns:
             layout = self.layout(spec.cache, spec.il)
             nodes = [n for n in self.order if n.op in (Op.STORE_KV, Op.ATTN) and n.attn().il == spec.il]
-            k = next(n.src[0] for n in nodes if n.op is Op.STORE_KV)
-            sinks = next((n.src[2] for n in nodes if n.op is Op.ATTN and len(n.src) > 2), None)
+            attn = next((n for n in nodes if n.op is Op.ATTN), None)
+            extras = [] if attn is None else [self._vector(weight) for weight in attn.src[2:]]
+            rel_bias = None
+            if attn is not None and "has_later" in attn.attrs:
+                rel_bias = rel_bias_table(extras.pop(), spec.n_head, has_later=bool(attn.integer("has_later")))
             rope = -1
             if spec.rope.kind != "none":
+                k = next(n.src[0] for n in nodes if n.op is Op.STORE_KV)
                 rope = self._rope_index(spec.rope, k.src[2] if k.op is Op.ROPE and len(k.src) > 2 else None)
             self.attns[spec.il] = self.program.add_attn(
                 spec.cache, spec.n_head, spec.n_head_kv, spec.d_k, spec.d_v, int(layout.type_k), int(layout.type_v),
                 layout.k_off, layout.v_off, spec.scale, spec.softcap, SWA_KINDS[spec.swa_kind], spec.n_swa, spec.causal,
-                spec.max_alibi_bias, None if sinks is None else self._vector(sinks), rope,
+                spec.max_alibi_bias, extras[0] if extras else None, rel_bias, REL_MAX, rope,
             )  # fmt: skip
         return self.attns[spec.il]
 
