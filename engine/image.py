@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ParamError
-from engine.types import F32Array, F64Array, I32Array, I64Array
+from engine.types import F32Array, I32Array, I64Array
 
 SIDE_MAX = 1 << 14  # pixels along a side
+PIXELS_MAX = 1 << 26
 
 Image = npt.NDArray[np.uint8] | F32Array
 """uint8[height, width, 3] from 0 to 255, or f32[height, width, 3] from 0 to 1; red, green, blue."""
@@ -25,6 +26,8 @@ def as_float(image: Image) -> F32Array:
     pixels = np.asarray(image)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not (min(pixels.shape) >= 1 and max(pixels.shape) <= SIDE_MAX):
         raise ParamError(f"an image of shape {pixels.shape}: [height, width, 3] is needed, sides up to {SIDE_MAX}")
+    if pixels.size > 3 * PIXELS_MAX:
+        raise ParamError(f"an image of {pixels.size // 3:,} pixels: up to {PIXELS_MAX:,} can be taken")
     if pixels.dtype == np.uint8:
         return pixels.astype(np.float32) / np.float32(255)
     if pixels.dtype not in (np.float32, np.float64) or not np.isfinite(pixels).all():
@@ -38,18 +41,18 @@ def resized(image: F32Array, height: int, width: int) -> F32Array:
         return image
     down, across = _resampling(image.shape[0], height), _resampling(image.shape[1], width)
     rows = np.tensordot(down, image, axes=(1, 0))
-    return np.clip(np.tensordot(rows, across, axes=(1, 1)).transpose(0, 2, 1), 0.0, 1.0).astype(np.float32)
+    return np.clip(np.tensordot(rows, across, axes=(1, 1)).transpose(0, 2, 1), 0.0, 1.0)
 
 
-def _resampling(n_in: int, n_out: int) -> F64Array:
-    """Weights f64[n_out, n_in] of each pixel for each new one. Source: Keys 1981 with a = -1/2, as PIL's BICUBIC."""
+def _resampling(n_in: int, n_out: int) -> F32Array:
+    """Weights f32[n_out, n_in] of each pixel for each new one. Source: Keys 1981 with a = -1/2, as PIL's BICUBIC."""
     step = n_in / n_out
     reach = max(step, 1.0)
     centre = (np.arange(n_out) + 0.5) * step
     x = np.abs(np.arange(n_in) + 0.5 - centre[:, None]) / reach
     near, far = 1.5 * x**3 - 2.5 * x**2 + 1.0, -0.5 * x**3 + 2.5 * x**2 - 4.0 * x + 2.0
     weight = np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
-    return np.asarray(weight / weight.sum(axis=1, keepdims=True), np.float64)
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True), np.float32)
 
 
 def normalised(image: F32Array, mean: Sequence[float], std: Sequence[float]) -> F32Array:

@@ -27,7 +27,7 @@ from engine.image import Image, Patches, as_float, cut, normalised, resized, win
 from engine.memory.base import KVPlacement, LayerKV, MemoryParams
 from engine.memory.cells import SEGMENT_DTYPE, Cells, cells_of_ranges, from_cells
 from engine.memory.kv import make_stores
-from engine.types import F32Array, I64Array, QuantType
+from engine.types import F32Array, I32Array, I64Array, QuantType
 from engine.vision_model import VisionModel
 
 if TYPE_CHECKING:
@@ -72,6 +72,21 @@ class ContextVision(ComputeMixin):
         size = self._arch.hparams.block_size
         fitted = self._arch.fitted(height, width)
         return fitted[0] // size, fitted[1] // size
+
+    def positions(self, height: int, width: int, pos: int) -> I32Array:
+        """The positions of an image's rows in a language model, for `Batch.from_embeddings`.
+
+        Args:
+            height, width: of the image.
+            pos: where it begins.
+
+        Returns: i32[n_image_tokens], one behind the other; or i32[3, n_image_tokens], by time, row and column.
+        """
+        n_rows, n_columns = self.grid(height, width)
+        if self._arch.n_axes == 1:
+            return np.arange(pos, pos + n_rows * n_columns, dtype=np.int32)
+        row, column = np.divmod(np.arange(n_rows * n_columns, dtype=np.int32), np.int32(n_columns))
+        return np.stack([np.zeros_like(row), row, column]) + np.int32(pos)
 
     def encode(self, image: Image) -> F32Array:
         """Compute an image, resized to what the tower takes.

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
 
 import cext.executor
 import engine
@@ -122,8 +124,11 @@ def test_a_text_model_is_no_tower() -> None:
 Changes = dict[str, WriteValue | None]
 
 
-def changed(source: Path, target: Path, changes: Changes) -> Path:
-    """A copy of a file with other metadata (None: without it), or with other tensors under `tensor:` names."""
+def changed(source: Path, target: Path, changes: Changes, quant: QuantType = QuantType.F32) -> Path:
+    """A copy of a file with other metadata (None: without it), or with other tensors under `tensor:` names.
+
+    Matrices get the type `quant`, convolution kernels F16 with it.
+    """
     with open_gguf(source) as file:
         writer = GGUFWriter(target, file.architecture)
         for key, value in {**file.metadata, **{k: v for k, v in changes.items() if ":" not in k}}.items():
@@ -133,7 +138,10 @@ def changed(source: Path, target: Path, changes: Changes) -> Path:
             values = changes.get(f"tensor:{name}", read_tensor(source, name))
             if values is not None:
                 array = np.asarray(values)
-                writer.add_tensor(name, QuantType.F32 if array.dtype == np.float32 else QuantType.I32, array)
+                to = {1: QuantType.F32, 2: quant, 4: QuantType.F16 if quant else QuantType.F32}[array.ndim]
+                to = to if array.dtype == np.float32 else QuantType.I32
+                data = array if to is QuantType.I32 else quantize(array, GGMLQuantizationType(to))
+                writer.add_tensor(name, to, data, array.shape)
         writer.write()
     return target
 
@@ -170,6 +178,33 @@ def test_what_does_not_fit_is_said(tmp_path: Path, name: str, changes: Changes, 
     path = changed(DATA / name / "mmproj.gguf", tmp_path / "mmproj.gguf", changes)
     with pytest.raises(kind):
         engine.load_vision(model("smolvlm"), path)
+
+
+@pytest.mark.parametrize(("quant", "bound"), [(QuantType.F16, 1e-6), (QuantType.Q8_0, 1e-3)])
+@pytest.mark.parametrize("name", ["qwen2vl", "qwen25vl"])
+def test_smaller_types_give_nearly_the_same(tmp_path: Path, name: str, quant: QuantType, bound: float) -> None:
+    path = changed(DATA / name / "mmproj.gguf", tmp_path / "mmproj.gguf", {}, quant)
+    got = engine.load_vision(model("smolvlm"), path).encode(image(name))
+    assert nmse(got, np.load(DATA / name / "expected_embd.npy")) < bound
+
+
+def test_matrices_by_their_old_names_are_the_same(tmp_path: Path) -> None:
+    source = DATA / "smolvlm" / "mmproj.gguf"
+    changes: Changes = {}
+    for blk in ("v.blk.0", "v.blk.1"):
+        for part in ("weight", "bias"):
+            changes[f"tensor:{blk}.ffn_up.{part}"] = read_tensor(source, f"{blk}.ffn_down.{part}")
+            changes[f"tensor:{blk}.ffn_down.{part}"] = read_tensor(source, f"{blk}.ffn_up.{part}")
+    old = engine.load_vision(model("smolvlm"), changed(source, tmp_path / "mmproj.gguf", changes))
+    assert np.array_equal(old.encode(image("smolvlm")), tower("smolvlm").encode(image("smolvlm")))
+
+
+@pytest.mark.parametrize("name", ["qwen2vl", "qwen25vl"])
+def test_positions_are_the_reference_s(name: str) -> None:
+    case, _ = load_case(name)
+    height, width = image(name).shape[:2]
+    assert tower(name).positions(height, width, 6).tolist() == case["image_positions"]
+    assert tower("smolvlm").positions(5, 5, 6).tolist() == [6, 7, 8, 9]
 
 
 def test_a_tower_of_another_width_is_refused(tmp_path: Path) -> None:

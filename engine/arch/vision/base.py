@@ -35,6 +35,7 @@ class VisionHParams:
         patch_size: pixels along a patch's side.
         n_merge: patches along the side of a block, which becomes one row.
         n_out: width of the rows that come out.
+        ffn: the names of the feed-forward's matrices in and out; files of early 2025 have them the wrong way round.
         image_mean, image_std: of each channel, in the scale of 0 to 1.
     """
 
@@ -46,6 +47,7 @@ class VisionHParams:
     n_layer: int
     n_ff: int
     n_out: int
+    ffn: tuple[str, str]
     f_norm_eps: float
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
@@ -87,6 +89,8 @@ def read_vision_hparams(gguf: GGUFFile, n_merge: int) -> VisionHParams:
     std = channels("image_std")
     if min(std) <= 0.0:
         raise HparamError("clip.vision.image_std", f"{std} is out of range", gguf.path)
+    ffn_rows, ffn_columns = _shape(gguf, "v.blk.0.ffn_up.weight")
+    is_swapped = ffn_rows == n_embd and ffn_columns != n_embd
     return VisionHParams(
         image_size=integer("image_size", 1 << 14),
         patch_size=integer("patch_size", 256),
@@ -94,7 +98,8 @@ def read_vision_hparams(gguf: GGUFFile, n_merge: int) -> VisionHParams:
         n_embd=n_embd,
         n_head=n_head,
         n_layer=integer("block_count", 1024),
-        n_ff=_rows(gguf, "v.blk.0.ffn_up.weight"),  # files of some families have another number in the metadata
+        n_ff=ffn_columns if is_swapped else ffn_rows,  # files of some families have another number in the metadata
+        ffn=("ffn_down", "ffn_up") if is_swapped else ("ffn_up", "ffn_down"),
         n_out=integer("projection_dim", 1 << 20),
         f_norm_eps=eps,
         image_mean=channels("image_mean"),
@@ -102,10 +107,10 @@ def read_vision_hparams(gguf: GGUFFile, n_merge: int) -> VisionHParams:
     )
 
 
-def _rows(gguf: GGUFFile, name: str) -> int:
-    """The rows of a matrix; 1 where there is none, which loading will say."""
+def _shape(gguf: GGUFFile, name: str) -> tuple[int, int]:
+    """The shape of a matrix; (1, 1) where there is none, which loading will say."""
     info = gguf.tensors.get(name)
-    return info.shape[0] if info is not None else 1
+    return (info.shape[0], info.shape[1]) if info is not None and len(info.shape) == 2 else (1, 1)
 
 
 class VisionArch(ABC):
@@ -115,6 +120,7 @@ class VisionArch(ABC):
         name: `clip.projector_type`.
         norm: "layer" (with biases) or "rms".
         gated: the feed-forward has a gate.
+        n_axes: positions of each row in a language model: 1, or 3 (time, row, column).
         n_frames: kernels of the patch embedding; one image is every frame.
         hparams: the parameters.
         activation: of the feed-forward.
@@ -124,6 +130,7 @@ class VisionArch(ABC):
     name: ClassVar[str]
     norm: ClassVar[Literal["layer", "rms"]] = "layer"
     gated: ClassVar[bool] = False
+    n_axes: ClassVar[Literal[1, 3]] = 1
     n_frames: ClassVar[int] = 1
     hparams: VisionHParams
     activation: str
@@ -166,9 +173,9 @@ class VisionArch(ABC):
         for part in ("attn_q", "attn_k", "attn_v", "attn_out"):
             yield from matrix(f"{blk}.{part}", hp.n_embd, hp.n_embd)
         yield from self.norm_tensors(f"{blk}.ln2")
-        for part in ("ffn_up", "ffn_gate") if self.gated else ("ffn_up",):
+        for part in (hp.ffn[0], "ffn_gate") if self.gated else (hp.ffn[0],):
             yield from matrix(f"{blk}.{part}", hp.n_ff, hp.n_embd)
-        yield from matrix(f"{blk}.ffn_down", hp.n_embd, hp.n_ff)
+        yield from matrix(f"{blk}.{hp.ffn[1]}", hp.n_embd, hp.n_ff)
 
     def norm_tensors(self, name: str) -> Iterator[TensorSpec]:
         """A norm's weight and bias."""
@@ -203,16 +210,16 @@ class VisionArch(ABC):
 
     def build_layer(self, g: GraphI, inp: Tensor, pos: Tensor, il: int) -> Tensor:
         """Attention and feed-forward, each behind a norm and with a residual."""
-        blk = f"v.blk.{il}"
+        blk, (name_in, name_out) = f"v.blk.{il}", self.hparams.ffn
         cur = self.build_attn(g, g.build_cb(self.build_norm(g, inp, f"{blk}.ln1"), "ln1", il), pos, il)
         inp = g.build_cb(ops.add(cur, inp), "ffn_inp", il)
         cur = g.build_cb(self.build_norm(g, inp, f"{blk}.ln2"), "ln2", il)
-        up = build_mm(g, f"{blk}.ffn_up", cur)
+        up = build_mm(g, f"{blk}.{name_in}", cur)
         if self.gated:
             hidden = ops.glu(build_mm(g, f"{blk}.ffn_gate", cur), up, self.activation)
         else:
             hidden = ops.unary(up, self.activation)
-        cur = g.build_cb(build_mm(g, f"{blk}.ffn_down", hidden), "ffn_out", il)
+        cur = g.build_cb(build_mm(g, f"{blk}.{name_out}", hidden), "ffn_out", il)
         return g.build_cb(ops.add(cur, inp), "l_out", il)
 
     def build_attn(self, g: GraphI, cur: Tensor, pos: Tensor, il: int) -> Tensor:

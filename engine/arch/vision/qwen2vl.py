@@ -29,6 +29,7 @@ class Qwen2VL(VisionArch):
     """Layer norms, a feed-forward without a gate, every patch sees all."""
 
     name = "qwen2vl_merger"
+    n_axes = 3
     n_frames = 2
 
     def __init__(self, gguf: GGUFFile) -> None:
