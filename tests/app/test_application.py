@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from app.application import Application
 from app.models import Phase
 from app.single_instance import SingleInstance
 from tests.app.fake_engine import FakeEngine
+from tests.engine.oracle_cases import DATA
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_MS = 30_000
@@ -157,12 +159,14 @@ def test_the_picker_lists_what_is_there(program: Program, qtbot: QtBot, tmp_path
     pytest.importorskip("cext.scan")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "broken.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
+    shutil.copy(DATA / "bert-cls" / "model.gguf", tmp_path / "models" / "bert.gguf")
     program.app.settings.model_folders = (str(tmp_path / "models"),)
     catalogue = program.app.controller.catalogue
     with qtbot.waitSignal(catalogue.refreshed, timeout=10_000):
         catalogue.refresh()
     entries = {entry.path.name: entry for entry in catalogue.entries()}
     assert "damaged" in entries["broken.gguf"].problem
+    assert "cannot chat" in entries["bert.gguf"].problem
 
 
 def test_a_second_process_on_the_folder_is_refused_and_heard(qtbot: QtBot, tmp_path: Path) -> None:
