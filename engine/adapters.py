@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cext.threadpool import ThreadPool
 from engine.backend.cpu.stages import Weight
+from engine.backend.threads import make_pool
 from engine.errors import AdapterError, ModelFileError
 from engine.gguf import GGUFFile, dequantize, open_gguf
 from engine.graph.tensor import WeightInfo
@@ -102,7 +102,7 @@ def load_lora(model: Model, path: str | Path) -> LoraAdapter:
             pairs[base] = (f"lora{number}:{name}", f"lora{number}:{base}.lora_b", info.shape[0])
         if len(gguf.tensors) != 2 * len(pairs):
             raise AdapterError(f"{path}: a pair is incomplete")
-        store = WeightStore(gguf, gguf.tensors, ThreadPool(1))
+        store = WeightStore(gguf, gguf.tensors, make_pool(1))
         return LoraAdapter(
             Path(path),
             _digest(gguf, alpha),

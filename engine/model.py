@@ -12,11 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
-from cext.threadpool import ThreadPool
 from engine.arch.base import Arch
 from engine.arch.registry import create_arch
 from engine.backend.cpu.stages import Weight
-from engine.backend.threads import default_threads
+from engine.backend.threads import default_threads, make_pool
 from engine.chat import ChatTemplate
 from engine.errors import BackendUnavailableError, ParamError, UnsupportedCallError
 from engine.gguf import GGUFFile, open_gguf
@@ -47,6 +46,7 @@ class Model:
         n_threads: int | None = None,
         device: str = "cpu",
         vocab_only: bool = False,
+        plan_only: bool = False,
         progress: Progress | None = None,
     ) -> None:
         if device != "cpu":
@@ -62,13 +62,13 @@ class Model:
         self.weight_infos: Mapping[str, WeightInfo] = {}
         try:
             if not vocab_only:
-                self._load(progress)
+                self._load(progress, plan_only)
         except BaseException:
             self.gguf.close()
             raise
         self.load_ms = 1000 * (time.perf_counter() - began)
 
-    def _load(self, progress: Progress | None) -> None:
+    def _load(self, progress: Progress | None, plan_only: bool) -> None:
         arch = create_arch(self.gguf)
         specs = list(arch.tensors())
         tensors = check_tensors(self.gguf, specs)
@@ -76,7 +76,10 @@ class Model:
         mapped = frozenset(spec.name for spec in specs if spec.mapped)
         if "output.weight" in tensors:
             mapped |= {"token_embd.weight"}
-        self._weights = WeightStore(self.gguf, tensors, ThreadPool(self.n_threads), mapped, progress)
+        if plan_only:
+            self._weights = WeightStore.planned(self.gguf, tensors, mapped)
+        else:
+            self._weights = WeightStore(self.gguf, tensors, make_pool(self.n_threads), mapped, progress)
         self._arch = arch
 
     @property
@@ -167,6 +170,7 @@ def load_model(
     n_threads: int | None = None,
     device: str = "cpu",
     vocab_only: bool = False,
+    plan_only: bool = False,
     progress: Progress | None = None,
 ) -> Model:
     """Open a model file.
@@ -176,6 +180,7 @@ def load_model(
         n_threads: threads for loading, and the default of contexts; None: the processors this process may use.
         device: "cpu".
         vocab_only: only metadata and tokenizer.
+        plan_only: weights without content, to see what the model would take (`engine.estimate`).
         progress: told the share of the weights loaded, 0 to 1.
 
     Raises:
@@ -183,4 +188,6 @@ def load_model(
         UnsupportedModelError: an architecture that is not known.
         OutOfMemoryError: weights that do not fit.
     """
-    return Model(path, n_threads=n_threads, device=device, vocab_only=vocab_only, progress=progress)
+    return Model(
+        path, n_threads=n_threads, device=device, vocab_only=vocab_only, plan_only=plan_only, progress=progress
+    )

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from cext.threadpool import ThreadPool
 from engine.arch.vision.base import VisionArch
 from engine.arch.vision.registry import create_vision_arch
 from engine.gguf import GGUFFile, open_gguf
@@ -43,7 +42,7 @@ class VisionModel:
             self.weight_infos: Mapping[str, WeightInfo] = MappingProxyType(
                 {name: WeightInfo(info.shape, info.type) for name, info in tensors.items()}
             )
-            self.weights = WeightStore(self.gguf, tensors, ThreadPool(n_threads))
+            self.weights = WeightStore(self.gguf, tensors, make_pool(n_threads))
         except BaseException:
             self.gguf.close()
             raise
@@ -51,5 +50,5 @@ class VisionModel:
 
     def close(self) -> None:
         """Let go of the file and the weights."""
-        self.weights = WeightStore(self.gguf, {}, ThreadPool(1))
+        self.weights = WeightStore(self.gguf, {}, make_pool(1))
         self.gguf.close()

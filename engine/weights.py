@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,6 +69,28 @@ def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
     return len(shape) in (2, 3) and not name.endswith(".bias")
 
 
+def _places(gguf: GGUFFile, tensors: Mapping[str, TensorInfo], mapped: frozenset[str]) -> tuple[dict[str, int], int]:
+    """Where each matrix's panels go, in bytes, and how many bytes that takes. Raises: UnsupportedQuantError."""
+    places: dict[str, int] = {}
+    total = 0
+    for name, info in tensors.items():
+        if name in mapped or not is_matrix(name, info.shape):
+            continue
+        n_bytes = weight_bytes(int(info.type), *info.shape[-2:])
+        if n_bytes < 0:
+            raise UnsupportedQuantError(info.type.name, name, gguf.path)
+        places[name] = total
+        total += n_bytes * (info.shape[0] if len(info.shape) == 3 else 1)
+    return places, total
+
+
+def _packed(name: str, info: TensorInfo, buffer: LargeBuffer, place: int) -> PackedWeight:
+    """A matrix, or the matrices of experts, in a buffer; nothing is written there yet."""
+    n_expert = info.shape[0] if len(info.shape) == 3 else 0
+    n_rows, n_cols = info.shape[-2:]
+    return PackedWeight(name, int(info.type), n_rows, n_cols, buffer, place, n_expert)
+
+
 class WeightStore:
     """The weights of one file.
 
@@ -93,29 +116,19 @@ class WeightStore:
         progress: Progress | None = None,
     ) -> None:
         self._weights: dict[str, Weight] = {}
-        matrices = {n: t for n, t in tensors.items() if is_matrix(n, t.shape) and n not in mapped}
-        places: dict[str, int] = {}
-        total = 0
-        for name, info in matrices.items():
-            n_bytes = weight_bytes(int(info.type), *info.shape[-2:])
-            if n_bytes < 0:
-                raise UnsupportedQuantError(info.type.name, name, gguf.path)
-            places[name] = total
-            total += n_bytes * (info.shape[0] if len(info.shape) == 3 else 1)
+        places, total = _places(gguf, tensors, mapped)
         self.packed_bytes = total
         try:
             buffer = LargeBuffer(total)
         except MemoryError:
             raise OutOfMemoryError(total, "the weights") from None
         done = 0
-        n_file_bytes = max(1, sum(t.nbytes for t in matrices.values()))
+        n_file_bytes = max(1, sum(tensors[name].nbytes for name in places))
         for name, info in tensors.items():
             if name in mapped:
                 self._weights[name] = MappedWeight(info.type, info.shape[0], info.shape[1], gguf.tensor_data(name))
-            elif name in matrices:
-                n_expert = info.shape[0] if len(info.shape) == 3 else 0
-                n_rows, n_cols = info.shape[-2:]
-                weight = PackedWeight(name, int(info.type), n_rows, n_cols, buffer, places[name], n_expert)
+            elif name in places:
+                weight = _packed(name, info, buffer, places[name])
                 _pack(gguf, name, weight, pool)
                 self._weights[name] = weight
                 done += info.nbytes
@@ -124,6 +137,34 @@ class WeightStore:
             else:
                 values = dequantize(info.type, gguf.tensor_data(name), info.shape)
                 self._weights[name] = np.ascontiguousarray(values.reshape(-1), dtype=np.float32)
+
+    @classmethod
+    def planned(
+        cls, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], mapped: frozenset[str] = frozenset()
+    ) -> WeightStore:
+        """The same weights with nothing in them: what is compiled for them takes as much memory as for the real ones.
+
+        All matrices lie on top of each other in a buffer that nobody writes to, so that it takes none.
+
+        Raises: UnsupportedQuantError, OutOfMemoryError.
+        """
+        store = cls.__new__(cls)
+        places, store.packed_bytes = _places(gguf, tensors, mapped)
+        ends = [*places.values(), store.packed_bytes]
+        largest = max((end - begin for begin, end in pairwise(ends)), default=0)
+        try:
+            buffer = LargeBuffer(largest)
+        except MemoryError:
+            raise OutOfMemoryError(largest, "the largest weight") from None
+        store._weights = {}
+        for name, info in tensors.items():
+            if name in mapped:
+                store._weights[name] = MappedWeight(info.type, info.shape[0], info.shape[1], gguf.tensor_data(name))
+            elif name in places:
+                store._weights[name] = _packed(name, info, buffer, 0)
+            else:
+                store._weights[name] = np.zeros(info.n_elements, dtype=np.float32)
+        return store
 
     def __getitem__(self, name: str) -> Weight:
         """The weight of that name, or a row of one by `name[row]`. Raises: TensorMissingError."""

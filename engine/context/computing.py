@@ -10,6 +10,7 @@ import numpy as np
 from cext.executor import STATUS_ABORTED, STATUS_NOT_FINITE, STATUS_OK, Binding, Program, work_bytes
 from cext.threadpool import ThreadPool
 from cext.weights import LargeBuffer
+from engine.backend.threads import make_pool
 from engine.errors import KernelStatusError, OutOfMemoryError, ParamError
 from engine.perf import PerfData
 from engine.types import I32Array
@@ -75,7 +76,7 @@ class ComputeMixin:
             pool = self._pools[0 if n_tokens == 1 else 1]
             return pool, min(n_threads, pool.n_threads)
         if self._own_pool is None:
-            self._own_pool = ThreadPool(max(self._n_threads, self._n_threads_batch))
+            self._own_pool = make_pool(max(self._n_threads, self._n_threads_batch))
         return self._own_pool, n_threads
 
     # -- running -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cext.executor import Program
+from cext.executor import Program, work_bytes
 from engine.batch import Batch, UBatch, split_simple
 from engine.context.adapting import ActiveAdapters
 from engine.context.builder import Topology
@@ -124,6 +124,18 @@ class Context(ComputeMixin, StateMixin):
     def kind(self) -> ContextKind:
         """What sort of context it is."""
         return self._kind
+
+    def memory_bytes(self) -> int:
+        """Bytes that the memory takes once a sequence fills the context."""
+        return 0 if self._memory is None else self._memory.need_bytes(self._n_ctx, self._n_ubatch)
+
+    def compute_bytes(self) -> int:
+        """Bytes that computing tokens takes beside that: buffers of the graph, which is compiled for it, and threads."""
+        memory = self._memory
+        if memory is None:
+            return 0
+        program, _ = self._plans.get(self._topology(embd_input=False), self._adapters, memory)
+        return program.arena_bytes + work_bytes(program, max(self._n_threads, self._n_threads_batch))
 
     # -- memory ------------------------------------------------------------------------------------------------------
 

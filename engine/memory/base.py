@@ -388,6 +388,10 @@ class Memory(ABC):
         """
 
     @abstractmethod
+    def need_bytes(self, n_tokens: int, n_ubatch: int) -> int:
+        """Bytes that a sequence of n_tokens takes, decoded n_ubatch at a time."""
+
+    @abstractmethod
     def stats(self) -> MemoryStats:
         """Sizes, for people and tests."""
 

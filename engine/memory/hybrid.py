@@ -72,6 +72,10 @@ class HybridMemory(Memory):
         a, b = self.cache.stats(), self.states.stats()
         return replace(a, n_pages=a.n_pages + b.n_pages, used_bytes=a.used_bytes + b.used_bytes)
 
+    def need_bytes(self, n_tokens: int, n_ubatch: int) -> int:
+        """Bytes of both."""
+        return self.cache.need_bytes(n_tokens, n_ubatch) + self.states.need_bytes(n_tokens, n_ubatch)
+
     def seq_ids(self) -> tuple[int, ...]:
         """The sequences, ascending."""
         return self.cache.seq_ids()

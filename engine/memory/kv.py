@@ -31,7 +31,7 @@ from engine.memory.images import inside
 from engine.memory.kv_fold import compact, fold
 from engine.memory.kv_state import load_stores, save_stores, save_to_log, state_hash
 from engine.memory.kv_store import KVStore
-from engine.memory.layout import FLOAT_TYPES, KVLayout
+from engine.memory.layout import FLOAT_TYPES, PAGE_CELLS, KVLayout
 from engine.memory.ranges import resolved_range
 from engine.memory.row_log import RowSink, RowSource
 from engine.types import I32Array, QuantType
@@ -153,6 +153,10 @@ class KVCache(CheckedMemory):
             n_tokens=self.n_tokens,
             used_bytes=sum(store.pages.n_pages * store.layout.page_bytes for store in self.stores),
         )
+
+    def need_bytes(self, n_tokens: int, n_ubatch: int) -> int:
+        """Bytes of the pages of a sequence of n_tokens, in all stores."""
+        return sum(-(-n_tokens // PAGE_CELLS) * store.pages.pool.stride_bytes for store in self.stores)
 
     def seq_ids(self) -> tuple[int, ...]:
         """The sequences that have cells, ascending."""

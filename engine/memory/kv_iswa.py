@@ -35,6 +35,18 @@ class KVCacheISWA(KVCache):
     def _like(self, stores: Sequence[KVStore]) -> KVCacheISWA:
         return type(self)(self.spec, self.params, stores)
 
+    def need_bytes(self, n_tokens: int, n_ubatch: int) -> int:
+        """Bytes of all pages of the first store, and of those that the second keeps of a sequence of n_tokens."""
+        base, swa = self.stores
+        kept = min(n_tokens, self.spec.n_swa + self._margin + n_ubatch + PAGE_CELLS)
+        return sum(-(-n // PAGE_CELLS) * store.pages.pool.stride_bytes for n, store in ((n_tokens, base), (kept, swa)))
+
+    @property
+    def _margin(self) -> int:
+        """Cells kept behind the window while nothing bounds them."""
+        margin = self.params.swa_margin
+        return max(self.spec.n_swa, MARGIN_MIN) if margin is None else margin
+
     @property
     def _n_window(self) -> int:
         """Cells behind a token that it may see: what must be there when it is computed."""
@@ -73,11 +85,9 @@ class KVCacheISWA(KVCache):
         return pos if self._is_complete(tuple(table.removed(pos, POS_END) for table in self.tables(seq_id))) else 0
 
     def _trim(self, seq_ids: Sequence[int]) -> None:
-        margin = self.params.swa_margin
-        if margin is None and not self.params.kv_bytes_max:
-            margin = max(self.spec.n_swa, MARGIN_MIN)
-        if margin is not None and not self.params.swa_full:
-            self._drop(seq_ids, margin)
+        is_bounded = self.params.swa_margin is None and self.params.kv_bytes_max
+        if not is_bounded and not self.params.swa_full:
+            self._drop(seq_ids, self._margin)
 
     def _make_room(self, n_tokens: int) -> None:
         if not self.params.kv_bytes_max:

@@ -96,6 +96,10 @@ class RecurrentMemory(CheckedMemory):
         n_pages = self.pages.n_pages
         return MemoryStats(n_pages, n_pages * self.layout.slot_bytes, n_pages, len(self.seqs))
 
+    def need_bytes(self, n_tokens: int, n_ubatch: int) -> int:
+        """Bytes of a sequence's state, its snapshots, and the fresh state of a transaction."""
+        return (2 + self.params.n_snapshots) * self.pages.pool.stride_bytes
+
     def seq_ids(self) -> tuple[int, ...]:
         """The sequences that have a state, ascending."""
         return tuple(sorted(self.seqs))
