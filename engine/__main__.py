@@ -49,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
         print(f"causerie-cli: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+    except MemoryError:
+        print("causerie-cli: not enough memory", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     return status

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from engine.arch.vision.base import VisionArch
 from engine.arch.vision.registry import create_vision_arch
+from engine.backend.threads import make_pool
 from engine.gguf import GGUFFile, open_gguf
 from engine.graph.tensor import WeightInfo
 from engine.weights import WeightStore, check_tensors

@@ -56,10 +56,17 @@ void lower_priority() {
 
 struct ThreadPool::Impl {
   explicit Impl(int n) : n_threads(n < 1 ? 1 : n) {
-    for (int ith = 1; ith < n_threads; ++ith) threads.emplace_back([this, ith] { work(ith); });
+    try {
+      for (int ith = 1; ith < n_threads; ++ith) threads.emplace_back([this, ith] { work(ith); });
+    } catch (...) {  // the system starts no more; those that run would bring the program down with them
+      end();
+      throw;
+    }
   }
 
-  ~Impl() {
+  ~Impl() { end(); }
+
+  void end() {
     {
       std::lock_guard<std::mutex> lock(mutex);
       stopping.store(true);
