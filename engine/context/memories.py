@@ -74,6 +74,7 @@ def _make_params(params: ContextParams, n_ctx: int) -> MemoryParams:
         kv_bytes_max=params.kv_bytes_max or 0,
         type_k=params.quant_k,
         type_v=params.quant_v,
+        swa_full=params.swa_full,
     )
 
 

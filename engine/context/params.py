@@ -27,6 +27,7 @@ class ContextParams:
         embeddings: keep hidden rows of the outputs.
         pooling: how a sequence's rows become one.
         kv_bytes_max: bound on the memory of all sequences' cells; None: unbounded.
+        swa_full: keep every cell of layers with a sliding window, so that a chat can step back anywhere.
     """
 
     n_ctx: int = 0
@@ -40,6 +41,7 @@ class ContextParams:
     embeddings: bool = False
     pooling: str = "none"
     kv_bytes_max: int | None = None
+    swa_full: bool = False
 
     def __post_init__(self) -> None:
         for name, lo, hi in (
