@@ -39,7 +39,7 @@ def load_from_log(
         there = cells_of_ranges(store.take(len(over_rows)), over_rows.pos, 0).with_delta(over_rows.delta)
         for index, picks, n_rows in source.groups(i_store, over_rows.cell.astype(np.int64), angles_of(table)):
             _read_group(store, saved_layout, there.take(index), picks, n_rows, source)
-        loaded[seq_id] = from_cells(there, table.frame)
+        loaded[seq_id] = from_cells(there, table.frame, table.images)
     return loaded
 
 

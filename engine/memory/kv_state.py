@@ -66,7 +66,8 @@ def save_to_log(fingerprint: str, stores: Sequence[KVStore], writer: BlockWriter
         n_rows, rows = sink.put(i, CellRows(layout, angles_of(table), RowReader(store, cells, layout).read))
         nowhere = np.zeros(len(cells), np.int32)
         there = Cells(np.zeros(len(cells), np.uint64), nowhere, rows.astype(np.int32), cells.pos, cells.delta)
-        write_tables(writer, n_rows, {seq_id: from_cells(there, table.frame)} if len(cells) else {})
+        tables = {seq_id: from_cells(there, table.frame, table.images)} if len(cells) else {}
+        write_tables(writer, n_rows, tables)
 
 
 def write_head(writer: BlockWriter, fingerprint: str, layouts: Sequence[KVLayout], *, is_full: bool) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ import pytest
 import engine
 from engine.batch import Batch
 from engine.errors import BatchError, ContextFullError, StateFileError, UnsupportedCallError
+from engine.io import BlockReader, BlockWriter
+from engine.session_rows import LogRows, LogSink, LogSource
+from engine.state import SavedTokens, read_state, write_state
 from engine.types import F32Array, F32Logits, I32Array
 from tests.engine.oracle_cases import DATA, context, load_case, nmse
 from tests.engine.test_state import with_checksums_made_right
@@ -139,6 +144,18 @@ def all_saved_and_loaded(ctx: engine.Context, case: Case) -> tuple[engine.Contex
     return other, 0
 
 
+def logged(ctx: engine.Context, case: Case) -> tuple[engine.Context, int]:
+    file, container, rows = io.BytesIO(), io.BytesIO(), LogRows()
+    kv = ctx.get_kv_self()
+    sink = LogSink(file, rows, np.arange(kv.stats().n_tokens, dtype=np.int64), None)
+    write_state(BlockWriter(container), ctx.state_info(), kv, 0, SavedTokens(np.zeros(0, np.int32)), sink)
+    other, n_bytes = context(case.name), len(container.getvalue())
+    container.seek(0)
+    source = LogSource(file, rows, Path("memory"))
+    read_state(BlockReader(container, n_bytes), other.state_info(), other.get_kv_self(), 3, source=source)
+    return other, 3
+
+
 def forked(ctx: engine.Context, case: Case) -> tuple[engine.Context, int]:
     ctx.get_kv_self().seq_cp(0, 1, -1, -1)
     logits_of(ctx, Batch.from_tokens([5, 6, 7], None))
@@ -181,7 +198,7 @@ def stopped(ctx: engine.Context, case: Case) -> tuple[engine.Context, int]:
     return ctx, 0
 
 
-WAYS = (saved_and_loaded, all_saved_and_loaded, forked, cloned, compacted, gone_back, stopped)
+WAYS = (saved_and_loaded, all_saved_and_loaded, logged, forked, cloned, compacted, gone_back, stopped)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -196,7 +213,7 @@ def test_a_text_goes_on_behind_an_image(way: Callable[[engine.Context, Case], tu
     assert nmse(logits_of(ctx, rest), case.want_rest) < SAME
 
 
-@pytest.mark.parametrize("way", WAYS[:4])
+@pytest.mark.parametrize("way", WAYS[:5])
 def test_an_image_goes_on_where_it_was_cut(way: Callable[[engine.Context, Case], tuple[engine.Context, int]]) -> None:
     case = load("qwen25vl")
     ctx = context(case.name)
