@@ -90,6 +90,10 @@ class EncDecMemory(Memory):
         a, b = self.cache.stats(), self.source.stats()
         return replace(a, n_pages=a.n_pages + b.n_pages, used_bytes=a.used_bytes + b.used_bytes)
 
+    def need_bytes(self, n_tokens: int, n_ubatch: int) -> int:
+        """Bytes of the pages of a sequence of n_tokens with a source as long."""
+        return self.cache.need_bytes(n_tokens, n_ubatch) + self.source.need_bytes(n_tokens, n_ubatch)
+
     def seq_ids(self) -> tuple[int, ...]:
         """The sequences that have cells or a source, ascending."""
         return tuple(sorted({*self.cache.seq_ids(), *self.source.seq_ids()}))
