@@ -124,7 +124,7 @@ cdef class PackedWeights:
             unpack_row(&self.m, row, &view[0])
         return out
 
-    def mul(self, const float[:, ::1] x not None, isa=None, panels=None, tokens=None, fill=np.nan):
+    def mul(self, const float[:, ::1] x not None, isa=None, panels=None, tokens=None, fill=np.nan, int64_t n_terms=1):
         """Multiply activations with the weights, quantising them first where the type asks for it.
 
         Args:
@@ -132,6 +132,7 @@ cdef class PackedWeights:
             isa: name of the instruction set, or None for the one in use.
             panels, tokens: (first, end) of what is computed; None for all.
             fill: what the result holds where nothing is computed.
+            n_terms: 8-bit rows whose sum a token's activations are, 1 or 2; not read where activations are f32.
         Returns:
             f32[n_tokens, n_rows].
         Raises:
@@ -141,16 +142,18 @@ cdef class PackedWeights:
         cdef int64_t p0, p1, t0, t1, n_tokens = x.shape[0]
         p0, p1 = panels or (0, self.m.n_panels)
         t0, t1 = tokens or (0, n_tokens)
+        if n_terms not in (1, 2):
+            raise ValueError("n_terms: 1 or 2")
         if x.shape[1] != self.m.n_cols or not (0 <= p0 <= p1 <= self.m.n_panels and 0 <= t0 <= t1 <= n_tokens):
             raise ValueError("x, panels or tokens: do not fit the matrix")
         out = np.full((n_tokens, self.m.n_rows), fill, np.float32)
         if n_tokens == 0:
             return out
         cdef float[:, ::1] view = out
-        cdef uint8_t[::1] act_memory = aligned(act_q8_bytes(n_tokens, self.m.n_cols))
+        cdef uint8_t[::1] act_memory = aligned(act_q8_bytes(n_tokens * n_terms, self.m.n_cols))
         cdef uint8_t[::1] scratch = aligned(matmul_scratch_bytes(self.m.n_cols))
         cdef ActQ8 act
-        act_q8_bind(&act, &act_memory[0], n_tokens, self.m.n_cols)
+        act_q8_bind(&act, &act_memory[0], n_tokens, self.m.n_cols, n_terms)
         with nogil:
             if act_kind_of(self.m.type) == ACT_Q8:
                 matmul_kernels_for(which).quantize_rows(&x[0, 0], self.m.n_cols, &act, 0, n_tokens)
@@ -190,35 +193,38 @@ def peak_int8(int n_threads, int n_repeats):
     return peak
 
 
-def quantize(const float[:, ::1] x not None, isa=None):
-    """Quantise activations to 8 bits.
+def quantize(const float[:, ::1] x not None, isa=None, int64_t n_terms=1):
+    """Quantise activations to the sum of rows of 8 bits.
 
     Args:
         x: f32[n_tokens, n_cols].
         isa: name of the instruction set, or None for the one in use.
+        n_terms: rows of a token, 1 or 2.
     Returns:
-        q i8[n_tokens, n_blocks * 32], d f32[n_tokens, n_blocks], s (d times the block's sum) alike, and s16
-        f32[n_tokens, n_blocks, 2] of the blocks' halves.
+        q i8[n_rows, n_blocks * 32], d f32[n_rows, n_blocks], s (d times the block's sum) alike, and s16
+        f32[n_rows, n_blocks, 2] of the blocks' halves; n_rows = n_tokens * n_terms.
     """
     cdef Isa which = isa_named(isa)
-    cdef int64_t n_tokens = x.shape[0], n_cols = x.shape[1]
+    cdef int64_t n_tokens = x.shape[0], n_cols = x.shape[1], n_rows = n_tokens * n_terms
     if n_tokens == 0 or n_cols == 0:
         raise ValueError("x: empty")
-    memory = aligned(act_q8_bytes(n_tokens, n_cols))
+    if n_terms not in (1, 2):
+        raise ValueError("n_terms: 1 or 2")
+    memory = aligned(act_q8_bytes(n_rows, n_cols))
     cdef uint8_t[::1] view = memory
     cdef ActQ8 act
-    act_q8_bind(&act, &view[0], n_tokens, n_cols)
+    act_q8_bind(&act, &view[0], n_tokens, n_cols, n_terms)
     with nogil:
         matmul_kernels_for(which).quantize_rows(&x[0, 0], n_cols, &act, 0, n_tokens)
     n_blocks = act.n_blocks
-    q = memory[: n_tokens * act.ld_q].view(np.int8).reshape(n_tokens, act.ld_q)[:, : n_blocks * 32]
+    q = memory[: n_rows * act.ld_q].view(np.int8).reshape(n_rows, act.ld_q)[:, : n_blocks * 32]
 
     def floats(uintptr_t at, int64_t n):
         start = at - <uintptr_t>&view[0]
         return memory[start : start + 4 * n].view(np.float32)
 
-    n = n_tokens * n_blocks
-    d = floats(<uintptr_t>act.d, n).reshape(n_tokens, n_blocks)
-    s = floats(<uintptr_t>act.s, n).reshape(n_tokens, n_blocks)
-    s16 = floats(<uintptr_t>act.s16, 2 * n).reshape(n_tokens, n_blocks, 2)
+    n = n_rows * n_blocks
+    d = floats(<uintptr_t>act.d, n).reshape(n_rows, n_blocks)
+    s = floats(<uintptr_t>act.s, n).reshape(n_rows, n_blocks)
+    s16 = floats(<uintptr_t>act.s16, 2 * n).reshape(n_rows, n_blocks, 2)
     return q, d, s, s16

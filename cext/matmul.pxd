@@ -34,6 +34,7 @@ cdef extern from "matmul.h" namespace "cext" nogil:
     struct ActQ8:
         int64_t n_tokens
         int64_t n_cols
+        int64_t n_terms
         int64_t ld_q
         int64_t n_blocks
         int8_t* q
@@ -43,8 +44,9 @@ cdef extern from "matmul.h" namespace "cext" nogil:
         float* sum
         float* sum16
 
-    int64_t act_q8_bytes(int64_t n_tokens, int64_t n_cols)
-    void act_q8_bind(ActQ8* act, void* mem, int64_t n_tokens, int64_t n_cols)
+    int64_t TWO_TERM_TOKENS_ROUTED
+    int64_t act_q8_bytes(int64_t n_rows, int64_t n_cols)
+    void act_q8_bind(ActQ8* act, void* mem, int64_t n_tokens, int64_t n_cols, int64_t n_terms)
 
     struct MatmulKernels:
         void (*quantize_rows)(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, int64_t t1) noexcept nogil

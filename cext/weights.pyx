@@ -6,7 +6,7 @@ Stands between `engine.weights` and the executor.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from cext.matmul cimport (
-    PackedMatrix, act_kind_of, act_q8_bytes, pack_panels, packed_bytes, packed_init, unpack_row,
+    PackedMatrix, TWO_TERM_TOKENS_ROUTED, act_kind_of, act_q8_bytes, pack_panels, packed_bytes, packed_init, unpack_row,
 )
 from cext.threadpool cimport ThreadPool
 
@@ -56,9 +56,9 @@ def wants_q8(int type):
     return act_kind_of(type) == 1
 
 
-def activation_bytes(int64_t n_tokens, int64_t n_cols):
-    """Bytes of the 8-bit form of activations [n_tokens, n_cols]."""
-    return act_q8_bytes(n_tokens, n_cols)
+def activation_bytes(int64_t n_tokens_max, int64_t rows_per_token, int64_t n_cols):
+    """Bytes of the 8-bit form of activations [n_tokens * rows_per_token, n_cols] for any n_tokens up to the largest."""
+    return act_q8_bytes(rows_per_token * max(n_tokens_max, 2 * min(n_tokens_max, TWO_TERM_TOKENS_ROUTED)), n_cols)
 
 
 cdef class PackedWeight:

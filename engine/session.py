@@ -169,7 +169,8 @@ class Session:
     def prefill(self) -> Iterator[PrefillProgress]:
         """Compute what the cache lacks of the prompt, part by part; stops early when the context is told to abort.
 
-        What was computed until then stays, so that the next attempt goes on there.
+        What was computed until then stays, so that the next attempt goes on there. The last token is decoded by itself,
+        as it is when all others are ready: a reply made again begins with the same bits.
         """
         n_reused, n_total = len(self.tokens), len(self.pending)
         yield PrefillProgress(0, n_total, n_reused)
@@ -194,7 +195,7 @@ class Session:
 
         Returns: a batch that asks for logits where it is the last part.
         """
-        chunk = self.pending[:n_tokens]
+        chunk = self.pending[: min(n_tokens, max(len(self.pending) - 1, 1))]
         is_last = len(chunk) == len(self.pending)
         return Batch.from_tokens(chunk, len(self.tokens), self.seq_id, "last" if is_last else "none")
 

@@ -52,8 +52,9 @@ struct Memory {
 
 double bench_mul(Isa isa, const PackedMatrix* m, int64_t n_copies, int64_t n_tokens, int n_threads, int n_repeats) {
   const MatmulKernels& kernels = matmul_kernels_for(isa);
+  const int64_t n_terms = n_tokens <= TWO_TERM_TOKENS ? 2 : 1;
   const int64_t scratch_bytes = (matmul_scratch_bytes(m->n_cols) + 63) / 64 * 64;
-  Memory x_mem(n_tokens * m->n_cols * 4), act_mem(act_q8_bytes(n_tokens, m->n_cols));
+  Memory x_mem(n_tokens * m->n_cols * 4), act_mem(act_q8_bytes(n_tokens * n_terms, m->n_cols));
   Memory out_mem(n_tokens * m->n_rows * 4), scratch(scratch_bytes * n_threads);
   if (!x_mem.data || !act_mem.data || !out_mem.data || !scratch.data) return -1.0;
   float* x = static_cast<float*>(x_mem.data);
@@ -61,7 +62,7 @@ double bench_mul(Isa isa, const PackedMatrix* m, int64_t n_copies, int64_t n_tok
   for (int64_t i = 0; i < n_tokens * m->n_cols; ++i) x[i] = (float)((i * 2654435761u) % 2001) / 1000.0f - 1.0f;
   std::memset(out, 0, (size_t)(n_tokens * m->n_rows * 4));
   ActQ8 act;
-  act_q8_bind(&act, act_mem.data, n_tokens, m->n_cols);
+  act_q8_bind(&act, act_mem.data, n_tokens, m->n_cols, n_terms);
   const bool q8 = act_kind_of(m->type) == ACT_Q8;
   if (q8) kernels.quantize_rows(x, m->n_cols, &act, 0, n_tokens);
   const int64_t chunk = matmul_chunk_panels(m, n_tokens, n_threads), per_copy = (m->n_panels + chunk - 1) / chunk;

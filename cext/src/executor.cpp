@@ -34,6 +34,7 @@ struct Runner {
   int64_t n_rows(const Stage& s) const {
     return (s.rows_are_outputs ? run->n_outputs : run->n_tokens) * s.row_factor;
   }
+  int64_t n_terms() const { return run->n_tokens <= program->two_term_tokens ? 2 : 1; }
   int32_t* ints(const Operand& o) const { return reinterpret_cast<int32_t*>(at(o)); }
   void* thread_scratch(int ith) const { return scratch + ith * program->scratch_bytes; }
   bool stop() const { return run->abort_flag && *static_cast<const volatile int32_t*>(run->abort_flag) != 0; }
@@ -118,7 +119,7 @@ void row_op(const Runner& u, const Stage& stage, const RowOp& op, int64_t r) {
     case ROW_COPY: std::memcpy(out, u.row(op.x, r), sizeof(float) * op.n); break;
     case ROW_QUANTIZE: {
       ActQ8 act;
-      act_q8_bind(&act, u.at(op.out), u.n_rows(stage), op.n);
+      act_q8_bind(&act, u.at(op.out), u.n_rows(stage), op.n, u.n_terms());
       u.matmul->quantize_rows(u.at(op.x), op.x.ld, &act, r, r + 1);
       break;
     }
@@ -274,7 +275,7 @@ void run_matmul(Runner& u, const Stage& stage) {
   const int64_t n_rows = u.n_rows(stage);
   if (n_rows == 0) return;
   const PackedMatrix& first = stage.items[0].matrix;
-  if (stage.is_q8) act_q8_bind(&job.act, u.at(stage.x), n_rows, first.n_cols);
+  if (stage.is_q8) act_q8_bind(&job.act, u.at(stage.x), n_rows, first.n_cols, u.n_terms());
   const bool has_experts = stage.n_expert && !stage.per_head;
   const int64_t per_part = has_experts ? (n_rows + stage.n_expert - 1) / stage.n_expert : n_rows;
   job.chunk = matmul_chunk_panels(&first, per_part, u.run->n_threads);
@@ -413,6 +414,7 @@ bool stage_is_finite(const Runner& u, const Stage& s) {
 
 int Program::finish() {
   for (const Stage& s : stages) {
+    if (s.n_expert && !s.per_head) two_term_tokens = TWO_TERM_TOKENS_ROUTED;
     if (s.kind == Stage::ATTN) {
       const AttnParams& p = attns[s.attn];
       const int status = attn_check(&p);

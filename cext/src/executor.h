@@ -153,6 +153,7 @@ struct Program {
   std::vector<PackedMatrix> tables;   // for ROW_GET_PACKED
   std::vector<MappedRows> mapped;     // for ROW_GET_MAPPED
   int64_t n_tokens_max = 0, n_ctx = 0;
+  int64_t two_term_tokens = TWO_TERM_TOKENS;  // up to which activations are the sum of two 8-bit terms
   int64_t scratch_bytes = 0;  // of one thread
   int64_t shared_bytes = 0;   // of attention
   int64_t stage_ns[5] = {0, 0, 0, 0, 0};  // time spent in each kind of stage

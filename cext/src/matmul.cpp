@@ -8,27 +8,28 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-int64_t token_bytes(int64_t n_cols) {
+int64_t row_bytes(int64_t n_cols) {
   const int64_t bytes = round_up(n_cols, 64);
   return bytes % 512 == 0 ? bytes + 64 : bytes;  // tokens of a tile would share cache sets at such a stride
 }
 
 }  // namespace
 
-int64_t act_q8_bytes(int64_t n_tokens, int64_t n_cols) {
+int64_t act_q8_bytes(int64_t n_rows, int64_t n_cols) {
   const int64_t n_blocks = round_up(n_cols, BLOCK_COLS) / BLOCK_COLS;
-  return n_tokens * token_bytes(n_cols) + 7 * round_up(n_tokens * n_blocks * 4, 64) + 64;  // vectors read past the end
+  return n_rows * row_bytes(n_cols) + 7 * round_up(n_rows * n_blocks * 4, 64) + 64;  // vectors read past the end
 }
 
-void act_q8_bind(ActQ8* act, void* mem, int64_t n_tokens, int64_t n_cols) {
-  const int64_t n_blocks = round_up(n_cols, BLOCK_COLS) / BLOCK_COLS;
-  const int64_t floats = round_up(n_tokens * n_blocks * 4, 64) / 4;
+void act_q8_bind(ActQ8* act, void* mem, int64_t n_tokens, int64_t n_cols, int64_t n_terms) {
+  const int64_t n_rows = n_tokens * n_terms, n_blocks = round_up(n_cols, BLOCK_COLS) / BLOCK_COLS;
+  const int64_t floats = round_up(n_rows * n_blocks * 4, 64) / 4;
   act->n_tokens = n_tokens;
   act->n_cols = n_cols;
-  act->ld_q = token_bytes(n_cols);
+  act->n_terms = n_terms;
+  act->ld_q = row_bytes(n_cols);
   act->n_blocks = n_blocks;
   act->q = static_cast<int8_t*>(mem);
-  act->d = reinterpret_cast<float*>(act->q + n_tokens * act->ld_q);  // SAFETY: ld_q and mem are multiples of 64
+  act->d = reinterpret_cast<float*>(act->q + n_rows * act->ld_q);  // SAFETY: ld_q and mem are multiples of 64
   act->s = act->d + floats;
   act->s16 = act->s + floats;
   act->sum = act->s16 + 2 * floats;
@@ -47,7 +48,7 @@ const MatmulKernels& matmul_kernels_for(Isa isa) {
 const MatmulKernels& matmul_kernels() { return matmul_kernels_for(isa_in_use()); }
 
 int64_t matmul_scratch_bytes(int64_t n_cols) {
-  // and what four tokens' sums start at
+  // and what four rows' sums start at
   return SCRATCH_WEIGHTS + SCRATCH_SCALES + 4 * (round_up(n_cols, BLOCK_COLS) / BLOCK_COLS * 2 * 4 + 64);
 }
 

@@ -2,8 +2,10 @@
 //
 // Weights are packed once into panels of 16 rows (panel.h). Quantised weights multiply activations of 8 bits, one f32 scale
 // per 32 columns: the products of a block of 32 (16 where the weights' scales are per 16) are summed exactly in int32, and the
-// blocks' results are added in f32 in block order. Float weights multiply f32 activations. Either way an output's bits depend
-// on its row, its token and the instruction set only: not on the number of tokens, the chunks, or the threads.
+// blocks' results are added in f32 in block order. Few tokens wait for memory, not for multiplications: their activations are
+// the sum of two such terms, the second of what the first left over. Float weights multiply f32 activations. Either way an
+// output's bits depend on its row, its token, the number of terms and the instruction set only: not on the other tokens, the
+// chunks, or the threads.
 #pragma once
 #include <cstdint>
 
@@ -31,20 +33,25 @@ enum ActKind : int { ACT_F32 = 0, ACT_Q8 = 1 };
 // The activations that a weight type multiplies with.
 ActKind act_kind_of(int32_t type);
 
-// Activations [n_tokens, n_cols] in 8 bits: x = d q, d f32 per 32 columns (the largest |x| / 127), q rounded to nearest even.
+// Activations [n_tokens, n_cols] as the sum of n_terms rows of 8 bits, which follow each other: a row is d q, d f32 per 32
+// columns (the largest |x| / 127), q rounded to nearest even.
 struct ActQ8 {
   int64_t n_tokens, n_cols;
-  int64_t ld_q;      // bytes from one token's q to the next's
+  int64_t n_terms;   // rows of a token: 1 or 2
+  int64_t ld_q;      // bytes from one row's q to the next's
   int64_t n_blocks;  // of 32 columns
-  int8_t* q;         // [n_tokens][ld_q]
-  float* d;          // [n_tokens][n_blocks]
-  float* s;          // [n_tokens][n_blocks]      d times the block's sum of q
-  float* s16;        // [n_tokens][2 n_blocks]    d times the sum of each half of the block
-  float* sum;        // [n_tokens][n_blocks]      sum of q, a whole number
-  float* sum16;      // [n_tokens][2 n_blocks]    sum of q of each half
+  int8_t* q;         // [n_rows][ld_q]          n_rows = n_tokens n_terms
+  float* d;          // [n_rows][n_blocks]
+  float* s;          // [n_rows][n_blocks]      d times the block's sum of q
+  float* s16;        // [n_rows][2 n_blocks]    d times the sum of each half of the block
+  float* sum;        // [n_rows][n_blocks]      sum of q, a whole number
+  float* sum16;      // [n_rows][2 n_blocks]    sum of q of each half
 };
-int64_t act_q8_bytes(int64_t n_tokens, int64_t n_cols);
-void act_q8_bind(ActQ8* act, void* mem /* 64-byte aligned */, int64_t n_tokens, int64_t n_cols);
+// Up to how many tokens of a micro batch are taken as the sum of two terms. With experts each expert sees a share of them only,
+// and a small error may choose another expert.
+constexpr int64_t TWO_TERM_TOKENS = 4, TWO_TERM_TOKENS_ROUTED = 64;
+int64_t act_q8_bytes(int64_t n_rows, int64_t n_cols);
+void act_q8_bind(ActQ8* act, void* mem /* 64-byte aligned */, int64_t n_tokens, int64_t n_cols, int64_t n_terms);
 
 struct MatmulKernels {
   // Tokens [t0, t1) of x f32[n_tokens, ldx >= n_cols] into dst.

@@ -173,20 +173,20 @@ struct Tile {           // half a strip: eight rows
   bool is_first;        // of the row: sums start at zero, else at what `out` holds
 };
 
-// NT tokens times eight rows. start: f32[NT][ld_start], MAGIC - zero * sum of each scale block, used where weights are
-// unsigned and have a zero.
-template <int NT, int GROUP_N, int SUBS_N, bool MIN>
+// NT rows of activations, TERMS to a token, times eight rows. start: f32[NT][ld_start], MAGIC - zero * sum of each scale block,
+// used where weights are unsigned and have a zero.
+template <int NT, int TERMS, int GROUP_N, int SUBS_N, bool MIN>
 void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, int64_t ld_d, const float* s, int64_t ld_s,
               const float* start, int64_t ld_start, float* out, int64_t ld_out) {
   constexpr int quads = QUADS / SUBS_N, group = GROUP_N < quads ? GROUP_N : quads;
   constexpr bool with_start = GROUP_N != SIGNED && !MIN;
   const __m256i ones = _mm256_set1_epi16(1), magic = _mm256_castps_si256(_mm256_set1_ps(MAGIC));
-  __m256 acc[NT];
+  __m256 acc[NT / TERMS];
 #pragma GCC unroll 8
-  for (int t = 0; t < NT; ++t)
+  for (int t = 0; t < NT / TERMS; ++t)
     acc[t] = tile.is_first ? _mm256_setzero_ps() : load_rows(out + t * ld_out, tile.n_rows);
 #pragma GCC unroll 8
-  for (int t = 0; t < NT; ++t) _mm_prefetch((const char*)(out + t * ld_out), _MM_HINT_T0);
+  for (int t = 0; t < NT / TERMS; ++t) _mm_prefetch((const char*)(out + t * ld_out), _MM_HINT_T0);
   const uint8_t* w = tile.w;
   const float* scales = tile.scales;
   for (int64_t b = 0; b < tile.n_blocks; ++b, q += BLOCK_COLS, ++d, s += SUBS_N, start += SUBS_N) {
@@ -219,7 +219,7 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
 #pragma GCC unroll 8
       for (int t = 0; t < NT; ++t) {
         const __m256 scaled = _mm256_fmadd_ps(_mm256_castsi256_ps(dot[t]), scale, offset);
-        acc[t] = _mm256_fmadd_ps(scaled, _mm256_set1_ps(d[t * ld_d]), acc[t]);
+        acc[t / TERMS] = _mm256_fmadd_ps(scaled, _mm256_set1_ps(d[t * ld_d]), acc[t / TERMS]);
       }
     }
     if constexpr (MIN) {
@@ -227,41 +227,55 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
       for (int sub = 0; sub < SUBS_N; ++sub) {
         const __m256 minimum = _mm256_load_ps(scales + 3 * N * sub + 2 * N);
 #pragma GCC unroll 8
-        for (int t = 0; t < NT; ++t) acc[t] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(s[t * ld_s + sub]), acc[t]);
+        for (int t = 0; t < NT; ++t)
+          acc[t / TERMS] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(s[t * ld_s + sub]), acc[t / TERMS]);
       }
     }
     scales += 3 * N * SUBS_N;
   }
 #pragma GCC unroll 8
-  for (int t = 0; t < NT; ++t) store_rows(out + t * ld_out, acc[t], tile.n_rows);
+  for (int t = 0; t < NT / TERMS; ++t) store_rows(out + t * ld_out, acc[t], tile.n_rows);
 }
 
-constexpr int TILE_TOKENS = 6;
+constexpr int TILE_ROWS = 6;
 
-// NT tokens from t times both halves of a strip.
-template <int NT, int GROUP_N, int SUBS_N, bool MIN>
-CEXT_INLINE void mul_tokens(Tile tile, int64_t n_rows, const ActQ8* act, int64_t t, int64_t b0, int zero, float* out,
-                            int64_t ld_out) {
+// NT rows of activations from `act_row` times both halves of a strip.
+template <int NT, int TERMS, int GROUP_N, int SUBS_N, bool MIN>
+CEXT_INLINE void mul_rows(Tile tile, int64_t n_rows, const ActQ8* act, int64_t act_row, int64_t b0, int zero, float* out,
+                          int64_t ld_out) {
   constexpr bool with_start = GROUP_N != SIGNED && !MIN;
   constexpr int ld_start = (STRIP_BLOCKS * SUBS_N + 7) / 8 * 8;
   alignas(32) float start[with_start ? NT * ld_start : 1];
-  const int64_t ld = act->n_blocks * SUBS_N, at = t * ld + b0 * SUBS_N;
+  const int64_t ld = act->n_blocks * SUBS_N, at = act_row * ld + b0 * SUBS_N;
   const float* sums = (SUBS_N == 2 ? act->sum16 : act->sum) + at;
   const __m256 z = _mm256_set1_ps((float)-zero), magic = _mm256_set1_ps(MAGIC);
   for (int i = 0; i < NT && with_start; ++i)
     for (int64_t j = 0; j < tile.n_blocks * SUBS_N; j += 8)
       _mm256_store_ps(start + i * ld_start + j, _mm256_fmadd_ps(_mm256_loadu_ps(sums + i * ld + j), z, magic));
-  const int8_t* q = act->q + t * act->ld_q + b0 * BLOCK_COLS;
-  const float* d = act->d + t * act->n_blocks + b0;
+  const int8_t* q = act->q + act_row * act->ld_q + b0 * BLOCK_COLS;
+  const float* d = act->d + act_row * act->n_blocks + b0;
   const float* s = (SUBS_N == 2 ? act->s16 : act->s) + at;
+  out += act_row / TERMS * ld_out;
   for (int row = 0; row < N && row < n_rows; row += 8, tile.w += 32, tile.scales += 8) {
     tile.n_rows = n_rows - row;
-    mul_tile<NT, GROUP_N, SUBS_N, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out + row, ld_out);
+    mul_tile<NT, TERMS, GROUP_N, SUBS_N, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out + row, ld_out);
   }
 }
 
+// Activation rows [row0, row1), TERMS to a token.
+template <int TERMS, int GROUP_N, int SUBS_N, bool MIN>
+CEXT_INLINE void mul_all_rows(const Tile& tile, int64_t n_rows, const ActQ8* act, int64_t row0, int64_t row1, int64_t b0,
+                              int zero, float* out, int64_t ld_out) {
+  int64_t row = row0;
+  for (; row + TILE_ROWS <= row1; row += TILE_ROWS)
+    mul_rows<TILE_ROWS, TERMS, GROUP_N, SUBS_N, MIN>(tile, n_rows, act, row, b0, zero, out, ld_out);
+  for (; row + 2 <= row1; row += 2) mul_rows<2, TERMS, GROUP_N, SUBS_N, MIN>(tile, n_rows, act, row, b0, zero, out, ld_out);
+  if constexpr (TERMS == 1)
+    if (row < row1) mul_rows<1, TERMS, GROUP_N, SUBS_N, MIN>(tile, n_rows, act, row, b0, zero, out, ld_out);
+}
+
 // One token times the panels as they are packed: the same sums as mul_tile's.
-template <int PLANE, int SCALE, bool LUT>
+template <int TERMS, int PLANE, int SCALE, bool LUT>
 void one_token(const PackedMatrix* m, const PanelLayout& layout, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t,
                float* out) {
   constexpr int subs = SUBS<SCALE>, quads = QUADS / subs;
@@ -271,15 +285,16 @@ void one_token(const PackedMatrix* m, const PanelLayout& layout, int64_t panel0,
   const __m256i zero = _mm256_set1_epi8((char)layout.zero), ones = _mm256_set1_epi16(1);
   const __m256i lut =
       LUT ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)layout.lut)) : _mm256_setzero_si256();
-  const int8_t* q = act->q + t * act->ld_q;
-  const float* d = act->d + t * act->n_blocks;
-  const float* s = (subs == 2 ? act->s16 : act->s) + t * act->n_blocks * subs;
-  const float* sum = (subs == 2 ? act->sum16 : act->sum) + t * act->n_blocks * subs;
+  const int64_t n = act->n_blocks, row = t * TERMS;
+  const int8_t* q = act->q + row * act->ld_q;
+  const float* d = act->d + row * n;
+  const float* s = (subs == 2 ? act->s16 : act->s) + row * n * subs;
+  const float* sum = (subs == 2 ? act->sum16 : act->sum) + row * n * subs;
   for (int64_t panel = panel0; panel < panel1; ++panel) {
     const uint8_t* data = m->data + panel * m->panel_bytes;
-    const uint8_t* record = data + act->n_blocks * layout.block_bytes;
+    const uint8_t* record = data + n * layout.block_bytes;
     __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (int64_t b = 0; b < act->n_blocks; ++b, data += layout.block_bytes) {
+    for (int64_t b = 0; b < n; ++b, data += layout.block_bytes) {
       fetch_block(data, layout.block_bytes);
       const int first = (int)(b % record_blocks) * subs;
 #pragma GCC unroll 2
@@ -289,23 +304,29 @@ void one_token(const PackedMatrix* m, const PanelLayout& layout, int64_t panel0,
         __m256 minimum[2];
 #pragma GCC unroll 2
         for (int sub = 0; sub < subs; ++sub) {
-          __m256i dot = _mm256_setzero_si256();
-          if constexpr (!is_signed && !with_min) dot = _mm256_set1_epi32(-layout.zero * (int32_t)sum[b * subs + sub]);
-#pragma GCC unroll 8
-          for (int g = 0; g < quads; g += group) {
-            __m256i pairs = _mm256_setzero_si256();
-#pragma GCC unroll 8
-            for (int j = sub * quads + g; j < sub * quads + g + group; ++j)
-              pairs = _mm256_add_epi16(pairs, pair_products<is_signed>(w[j], broadcast4(q + b * BLOCK_COLS + 4 * j)));
-            dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, ones));
-          }
           __m256 scale;
           load_scale<SCALE>(record, first + sub, 8 * half, &scale, &minimum[sub]);
-          acc[half] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale), _mm256_set1_ps(d[b]), acc[half]);
+#pragma GCC unroll 2
+          for (int i = 0; i < TERMS; ++i) {
+            __m256i dot = _mm256_setzero_si256();
+            if constexpr (!is_signed && !with_min) dot = _mm256_set1_epi32(-layout.zero * (int32_t)sum[(i * n + b) * subs + sub]);
+            const int8_t* block_q = q + i * act->ld_q + b * BLOCK_COLS;
+#pragma GCC unroll 8
+            for (int g = 0; g < quads; g += group) {
+              __m256i pairs = _mm256_setzero_si256();
+#pragma GCC unroll 8
+              for (int j = sub * quads + g; j < sub * quads + g + group; ++j)
+                pairs = _mm256_add_epi16(pairs, pair_products<is_signed>(w[j], broadcast4(block_q + 4 * j)));
+              dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, ones));
+            }
+            const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale);
+            acc[half] = _mm256_fmadd_ps(scaled, _mm256_set1_ps(d[i * n + b]), acc[half]);
+          }
         }
         if constexpr (with_min)
           for (int sub = 0; sub < subs; ++sub)
-            acc[half] = _mm256_fmadd_ps(minimum[sub], _mm256_set1_ps(s[b * subs + sub]), acc[half]);
+            for (int i = 0; i < TERMS; ++i)
+              acc[half] = _mm256_fmadd_ps(minimum[sub], _mm256_set1_ps(s[(i * n + b) * subs + sub]), acc[half]);
       }
       if (b % record_blocks == record_blocks - 1) record += layout.record_bytes;
     }
@@ -321,7 +342,9 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
   constexpr int subs = SUBS<SCALE>, group = GROUP<PLANE, LUT>;
   constexpr bool with_min = HAS_MIN<SCALE>;
   const PanelLayout& layout = panel_layout(m->type);
-  if (t1 - t0 == 1) return one_token<PLANE, SCALE, LUT>(m, layout, panel0, panel1, act, t0, out + t0 * ld_out);
+  if (t1 - t0 == 1)
+    return (act->n_terms == 2 ? one_token<2, PLANE, SCALE, LUT> : one_token<1, PLANE, SCALE, LUT>)(
+        m, layout, panel0, panel1, act, t0, out + t0 * ld_out);
   const int64_t step = strip_blocks(act->n_blocks, layout.record_cols / BLOCK_COLS);
   uint8_t* bytes = (uint8_t*)scratch;
   float* scales = (float*)(bytes + SCRATCH_WEIGHTS);  // SAFETY: scratch is aligned to 64 bytes
@@ -332,13 +355,9 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
       unpack_strip<PLANE, SCALE, LUT>(m, layout, panel, b0, b0 + n_blocks, bytes, scales);
       const Tile tile = {bytes, scales, n_blocks, left, b0 == 0};
       float* to = out + panel * N;
-      int64_t t = t0;
-      for (; t + TILE_TOKENS <= t1; t += TILE_TOKENS)
-        mul_tokens<TILE_TOKENS, group, subs, with_min>(tile, left, act, t, b0, layout.zero, to + t * ld_out, ld_out);
-      for (; t + 2 <= t1; t += 2)
-        mul_tokens<2, group, subs, with_min>(tile, left, act, t, b0, layout.zero, to + t * ld_out, ld_out);
-      for (; t < t1; ++t)
-        mul_tokens<1, group, subs, with_min>(tile, left, act, t, b0, layout.zero, to + t * ld_out, ld_out);
+      if (act->n_terms == 2)
+        mul_all_rows<2, group, subs, with_min>(tile, left, act, 2 * t0, 2 * t1, b0, layout.zero, to, ld_out);
+      else mul_all_rows<1, group, subs, with_min>(tile, left, act, t0, t1, b0, layout.zero, to, ld_out);
     }
   }
 }

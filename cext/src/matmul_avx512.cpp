@@ -1,7 +1,7 @@
 // The products with AVX-512: int8 by VNNI, f32 by FMA.
 //
-// One token streams the panels as they are packed. More tokens unpack a strip of two panels and up to STRIP_COLS columns to
-// bytes once and multiply it with tiles of tokens; 2 rows of registers times 6 tokens keep all sums in registers.
+// Few rows of activations stream the panels as they are packed. More rows unpack a strip of two panels and up to STRIP_COLS
+// columns to bytes once and multiply it with tiles of rows; 2 panels of registers times 6 rows keep all sums in registers.
 #include "panel_avx512.h"
 #include "quantize_avx2.h"
 
@@ -14,30 +14,30 @@ CEXT_INLINE void start_sums(const float* sum, int64_t n, int zero, float* out) {
   for (int64_t i = 0; i < n; i += N) _mm512_store_ps(out + i, _mm512_fmadd_ps(_mm512_loadu_ps(sum + i), z, magic));
 }
 
-// ---- few tokens ----
+// ---- few rows ----
 
-constexpr int FEW_TOKENS = 4;  // up to which the panels are multiplied as they are packed
+constexpr int FEW_ROWS = 4;  // of activations, up to which the panels are multiplied as they are packed
 
-struct FewTokens {         // the first token's; the others' follow at a distance
+struct FewRows {           // the first row's; the others' follow at a distance
   const int8_t* q;
   const float *d, *s;      // s: per scale block
   const float* start;      // per scale block: start_sums
   int64_t ld_q, n_blocks, ld_s, ld_start;
 };
 
-// One panel times NT tokens. Every token's sums are those of one token alone.
-template <int NT, int PLANE, int SCALE, bool LUT>
-CEXT_INLINE void few_tokens(const uint8_t* block, const FewTokens& a, __m512i lut, __mmask16 mask, float* out,
-                            int64_t ld_out) {
+// One panel times NT rows, TERMS to a token. Every row's sums are those of one row alone.
+template <int NT, int TERMS, int PLANE, int SCALE, bool LUT>
+CEXT_INLINE void few_rows(const uint8_t* block, const FewRows& a, __m512i lut, __mmask16 mask, float* out,
+                          int64_t ld_out) {
   constexpr int subs = SUBS<SCALE>, quads = QUADS / subs;
   constexpr int step = BLOCK_BYTES<PLANE> + RECORD_BYTES<SCALE> / RECORD_BLOCKS<SCALE>;
   constexpr bool shifted = PLANE == PLANE_NIBBLE && !LUT;
   const __m512 magic = _mm512_set1_ps(-MAGIC);
   const uint8_t* ahead = block + AHEAD_BYTES;  // runs through the panel's weights and scales as they lie
   const uint8_t* record = block + a.n_blocks * BLOCK_BYTES<PLANE>;
-  __m512 acc[NT];
+  __m512 acc[NT / TERMS];
 #pragma GCC unroll 4
-  for (int t = 0; t < NT; ++t) acc[t] = _mm512_setzero_ps();
+  for (int t = 0; t < NT / TERMS; ++t) acc[t] = _mm512_setzero_ps();
   for (int64_t b0 = 0; b0 < a.n_blocks; b0 += RECORD_BLOCKS<SCALE>, record += RECORD_BYTES<SCALE>) {
 #pragma GCC unroll 8
     for (int i = 0; i < RECORD_BLOCKS<SCALE>; ++i, block += BLOCK_BYTES<PLANE>, ahead += step) {
@@ -67,7 +67,7 @@ CEXT_INLINE void few_tokens(const uint8_t* block, const FewTokens& a, __m512i lu
           if constexpr (shifted) high = _mm512_srai_epi32(high, 4);
           const __m512 dot = _mm512_castsi512_ps(_mm512_add_epi32(low, high));
           const __m512 scaled = _mm512_fmadd_ps(dot, d, offset);
-          acc[t] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(a.d[t * a.n_blocks + b]), acc[t]);
+          acc[t / TERMS] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(a.d[t * a.n_blocks + b]), acc[t / TERMS]);
         }
       }
       if constexpr (HAS_MIN<SCALE>) {
@@ -75,37 +75,44 @@ CEXT_INLINE void few_tokens(const uint8_t* block, const FewTokens& a, __m512i lu
         for (int sub = 0; sub < subs; ++sub)
 #pragma GCC unroll 4
           for (int t = 0; t < NT; ++t)
-            acc[t] = _mm512_fmadd_ps(minimum[sub], _mm512_set1_ps(a.s[t * a.ld_s + b * subs + sub]), acc[t]);
+            acc[t / TERMS] =
+                _mm512_fmadd_ps(minimum[sub], _mm512_set1_ps(a.s[t * a.ld_s + b * subs + sub]), acc[t / TERMS]);
       }
     }
   }
 #pragma GCC unroll 4
-  for (int t = 0; t < NT; ++t) _mm512_mask_storeu_ps(out + t * ld_out, mask, acc[t]);
+  for (int t = 0; t < NT / TERMS; ++t) _mm512_mask_storeu_ps(out + t * ld_out, mask, acc[t]);
 }
 
 template <int PLANE, int SCALE, bool LUT>
-void few_tokens_panels(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t0, int64_t t1,
-                       __m512i lut, int zero, float* out, int64_t ld_out, float* start) {
+void few_rows_panels(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t0, int64_t t1,
+                     __m512i lut, int zero, float* out, int64_t ld_out, float* start) {
   constexpr int subs = SUBS<SCALE>;
   const int64_t n = act->n_blocks * subs, ld_start = (n + N - 1) / N * N;
+  const int64_t row0 = t0 * act->n_terms, row1 = t1 * act->n_terms;
   const float* sums = subs == 2 ? act->sum16 : act->sum;
-  for (int64_t t = t0; t < t1; ++t) start_sums(sums + t * n, n, zero, start + (t - t0) * ld_start);
-  const auto from = [&](int64_t t) {
-    return FewTokens{act->q + t * act->ld_q, act->d + t * act->n_blocks, (subs == 2 ? act->s16 : act->s) + t * n,
-                     start + (t - t0) * ld_start, act->ld_q, act->n_blocks, n, ld_start};
+  for (int64_t row = row0; row < row1; ++row) start_sums(sums + row * n, n, zero, start + (row - row0) * ld_start);
+  const auto from = [&](int64_t row) {
+    return FewRows{act->q + row * act->ld_q, act->d + row * act->n_blocks, (subs == 2 ? act->s16 : act->s) + row * n,
+                   start + (row - row0) * ld_start, act->ld_q, act->n_blocks, n, ld_start};
   };
   for (int64_t panel = panel0; panel < panel1; ++panel) {
     const uint8_t* data = m->data + panel * m->panel_bytes;
     const __mmask16 mask = rows_mask(m, panel);
-    float* to = out + panel * N;
-    int64_t t = t0;
-    for (; t + 4 <= t1; t += 4) few_tokens<4, PLANE, SCALE, LUT>(data, from(t), lut, mask, to + t * ld_out, ld_out);
-    for (; t + 2 <= t1; t += 2) few_tokens<2, PLANE, SCALE, LUT>(data, from(t), lut, mask, to + t * ld_out, ld_out);
-    if (t < t1) few_tokens<1, PLANE, SCALE, LUT>(data, from(t), lut, mask, to + t * ld_out, ld_out);
+    float* to = out + panel * N + t0 * ld_out;
+    if (act->n_terms == 2) {
+      if (row1 - row0 == 4) few_rows<4, 2, PLANE, SCALE, LUT>(data, from(row0), lut, mask, to, ld_out);
+      else few_rows<2, 2, PLANE, SCALE, LUT>(data, from(row0), lut, mask, to, ld_out);
+      continue;
+    }
+    int64_t row = row0;
+    if (row + 4 <= row1) few_rows<4, 1, PLANE, SCALE, LUT>(data, from(row), lut, mask, to, ld_out), row += 4;
+    if (row + 2 <= row1) few_rows<2, 1, PLANE, SCALE, LUT>(data, from(row), lut, mask, to, ld_out), row += 2;
+    if (row < row1) few_rows<1, 1, PLANE, SCALE, LUT>(data, from(row), lut, mask, to + (row - row0) * ld_out, ld_out);
   }
 }
 
-// ---- many tokens ----
+// ---- many rows ----
 
 struct Tile {                // what a tile of tokens multiplies with
   const uint8_t* w[2];       // quads of the strip's panels
@@ -115,20 +122,20 @@ struct Tile {                // what a tile of tokens multiplies with
   bool is_first;             // sums start at zero, else at what `out` holds
 };
 
-// NT tokens times R panels. q, d, s: of the first token and the strip's first block. start: f32[NT][ld_start], used where
-// the type has a zero (it has none where it has minima).
-template <int NT, int R, int SUBS, bool MIN>
+// NT rows, TERMS to a token, times R panels. q, d, s: of the first row and the strip's first block. start: f32[NT][ld_start],
+// used where the type has a zero (it has none where it has minima).
+template <int NT, int TERMS, int R, int SUBS, bool MIN>
 void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, int64_t ld_d, const float* s, int64_t ld_s,
               const float* start, int64_t ld_start, float* out, int64_t ld_out) {
   constexpr int quads = QUADS / SUBS;
-  __m512 acc[NT][R];
+  __m512 acc[NT / TERMS][R];
 #pragma GCC unroll 16
-  for (int t = 0; t < NT; ++t)
+  for (int t = 0; t < NT / TERMS; ++t)
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r)
       acc[t][r] = tile.is_first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(tile.mask[r], out + t * ld_out + r * N);
 #pragma GCC unroll 16
-  for (int t = 0; t < NT; ++t)
+  for (int t = 0; t < NT / TERMS; ++t)
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r) _mm_prefetch((const char*)(out + t * ld_out + r * N + N - 1), _MM_HINT_T0);
   const uint8_t* w0 = tile.w[0];
@@ -163,7 +170,7 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
 #pragma GCC unroll 16
         for (int t = 0; t < NT; ++t) {
           const __m512 scaled = _mm512_fmadd_ps(_mm512_castsi512_ps(dot[t][r]), dw, offset);
-          acc[t][r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(d[t * ld_d]), acc[t][r]);
+          acc[t / TERMS][r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(d[t * ld_d]), acc[t / TERMS][r]);
         }
       }
     }
@@ -174,7 +181,8 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
         for (int r = 0; r < R; ++r) {
           const __m512 minimum = _mm512_load_ps((r ? scales1 : scales0) + 3 * N * sub + 2 * N);
 #pragma GCC unroll 16
-          for (int t = 0; t < NT; ++t) acc[t][r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(s[t * ld_s + sub]), acc[t][r]);
+          for (int t = 0; t < NT; ++t)
+            acc[t / TERMS][r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(s[t * ld_s + sub]), acc[t / TERMS][r]);
         }
     }
     scales0 += 3 * N * SUBS;
@@ -185,30 +193,44 @@ void mul_tile(const Tile& tile, const int8_t* q, int64_t ld_q, const float* d, i
     s += SUBS;
   }
 #pragma GCC unroll 16
-  for (int t = 0; t < NT; ++t)
+  for (int t = 0; t < NT / TERMS; ++t)
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r) _mm512_mask_storeu_ps(out + t * ld_out + r * N, tile.mask[r], acc[t][r]);
 }
 
-constexpr int TILE_TOKENS = 6;
+constexpr int TILE_ROWS = 6;
 
-template <int NT, int SUBS, bool MIN>
-CEXT_INLINE void mul_tokens(const Tile& tile, int n_panels, const ActQ8* act, int64_t t, int64_t b0, int zero, float* out,
-                            int64_t ld_out) {
+template <int NT, int TERMS, int SUBS, bool MIN>
+CEXT_INLINE void mul_rows(const Tile& tile, int n_panels, const ActQ8* act, int64_t row, int64_t b0, int zero, float* out,
+                          int64_t ld_out) {
   constexpr int ld_start = (STRIP_BLOCKS * SUBS + N - 1) / N * N;
   alignas(64) float start[MIN ? 1 : NT * ld_start];
   const int64_t ld = act->n_blocks * SUBS;
-  const float* sums = (SUBS == 2 ? act->sum16 : act->sum) + t * ld + b0 * SUBS;
+  const float* sums = (SUBS == 2 ? act->sum16 : act->sum) + row * ld + b0 * SUBS;
   for (int i = 0; i < NT && !MIN; ++i) start_sums(sums + i * ld, tile.n_blocks * SUBS, zero, start + i * ld_start);
-  const int8_t* q = act->q + t * act->ld_q + b0 * BLOCK_COLS;
-  const float* d = act->d + t * act->n_blocks + b0;
-  const float* s = (SUBS == 2 ? act->s16 : act->s) + t * ld + b0 * SUBS;
-  if (n_panels == 2) mul_tile<NT, 2, SUBS, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out, ld_out);
-  else mul_tile<NT, 1, SUBS, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out, ld_out);
+  const int8_t* q = act->q + row * act->ld_q + b0 * BLOCK_COLS;
+  const float* d = act->d + row * act->n_blocks + b0;
+  const float* s = (SUBS == 2 ? act->s16 : act->s) + row * ld + b0 * SUBS;
+  out += row / TERMS * ld_out;
+  if (n_panels == 2)
+    mul_tile<NT, TERMS, 2, SUBS, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out, ld_out);
+  else mul_tile<NT, TERMS, 1, SUBS, MIN>(tile, q, act->ld_q, d, act->n_blocks, s, ld, start, ld_start, out, ld_out);
+}
+
+// Activation rows [row0, row1), TERMS to a token.
+template <int TERMS, int SUBS, bool MIN>
+CEXT_INLINE void mul_all_rows(const Tile& tile, int n_panels, const ActQ8* act, int64_t row0, int64_t row1, int64_t b0,
+                              int zero, float* out, int64_t ld_out) {
+  int64_t row = row0;
+  for (; row + TILE_ROWS <= row1; row += TILE_ROWS)
+    mul_rows<TILE_ROWS, TERMS, SUBS, MIN>(tile, n_panels, act, row, b0, zero, out, ld_out);
+  for (; row + 2 <= row1; row += 2) mul_rows<2, TERMS, SUBS, MIN>(tile, n_panels, act, row, b0, zero, out, ld_out);
+  if constexpr (TERMS == 1)
+    if (row < row1) mul_rows<1, TERMS, SUBS, MIN>(tile, n_panels, act, row, b0, zero, out, ld_out);
 }
 
 template <int PLANE, int SCALE, bool LUT>
-void many_tokens(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t0, int64_t t1, __m512i lut,
+void many_rows(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* act, int64_t t0, int64_t t1, __m512i lut,
                  int zero, float* out, int64_t ld_out, uint8_t* scratch) {
   constexpr int subs = SUBS<SCALE>;
   constexpr bool with_min = HAS_MIN<SCALE>;
@@ -239,12 +261,10 @@ void many_tokens(const PackedMatrix* m, int64_t panel0, int64_t panel1, const Ac
         tile.scales[1] = tile.scales[0];
         tile.mask[1] = 0;
       }
-      int64_t t = t0;
       float* to = out + panel * N;
-      for (; t + TILE_TOKENS <= t1; t += TILE_TOKENS)
-        mul_tokens<TILE_TOKENS, subs, with_min>(tile, n_panels, act, t, b0, zero, to + t * ld_out, ld_out);
-      for (; t + 2 <= t1; t += 2) mul_tokens<2, subs, with_min>(tile, n_panels, act, t, b0, zero, to + t * ld_out, ld_out);
-      for (; t < t1; ++t) mul_tokens<1, subs, with_min>(tile, n_panels, act, t, b0, zero, to + t * ld_out, ld_out);
+      if (act->n_terms == 2)
+        mul_all_rows<2, subs, with_min>(tile, n_panels, act, 2 * t0, 2 * t1, b0, zero, to, ld_out);
+      else mul_all_rows<1, subs, with_min>(tile, n_panels, act, t0, t1, b0, zero, to, ld_out);
     }
   }
 }
@@ -255,12 +275,12 @@ void mul_type(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8
   const PanelLayout& layout = panel_layout(m->type);
   const __m512i lut =
       LUT ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)layout.lut)) : _mm512_setzero_si512();
-  if (t1 - t0 > FEW_TOKENS) {
-    many_tokens<PLANE, SCALE, LUT>(m, panel0, panel1, act, t0, t1, lut, layout.zero, out, ld_out, (uint8_t*)scratch);
+  if ((t1 - t0) * act->n_terms > FEW_ROWS) {
+    many_rows<PLANE, SCALE, LUT>(m, panel0, panel1, act, t0, t1, lut, layout.zero, out, ld_out, (uint8_t*)scratch);
     return;
   }
   float* start = (float*)((uint8_t*)scratch + SCRATCH_WEIGHTS + SCRATCH_SCALES);
-  few_tokens_panels<PLANE, SCALE, LUT>(m, panel0, panel1, act, t0, t1, lut, layout.zero, out, ld_out, start);
+  few_rows_panels<PLANE, SCALE, LUT>(m, panel0, panel1, act, t0, t1, lut, layout.zero, out, ld_out, start);
 }
 
 struct Entry {

@@ -33,23 +33,28 @@ void quantize_block(const float* x, int8_t* q, float* d, float* sum16) {
 void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, int64_t t1) {
   for (int64_t t = t0; t < t1; ++t)
     for (int64_t b = 0; b < dst->n_blocks; ++b) {
-      const int64_t at = t * dst->n_blocks + b, col = b * BLOCK_COLS;
+      const int64_t col = b * BLOCK_COLS;
       float values[BLOCK_COLS] = {};
       const int64_t n = dst->n_cols - col < BLOCK_COLS ? dst->n_cols - col : BLOCK_COLS;
       std::memcpy(values, x + t * ldx + col, (size_t)n * sizeof(float));
-      float* sum16 = dst->sum16 + 2 * at;
-      quantize_block(values, dst->q + t * dst->ld_q + col, dst->d + at, sum16);
-      dst->sum[at] = sum16[0] + sum16[1];
-      dst->s[at] = dst->d[at] * dst->sum[at];
-      for (int half = 0; half < 2; ++half) dst->s16[2 * at + half] = dst->d[at] * sum16[half];
+      for (int64_t row = t * dst->n_terms; row < (t + 1) * dst->n_terms; ++row) {
+        const int64_t at = row * dst->n_blocks + b;
+        int8_t* q = dst->q + row * dst->ld_q + col;
+        float* sum16 = dst->sum16 + 2 * at;
+        quantize_block(values, q, dst->d + at, sum16);
+        dst->sum[at] = sum16[0] + sum16[1];
+        dst->s[at] = dst->d[at] * dst->sum[at];
+        for (int half = 0; half < 2; ++half) dst->s16[2 * at + half] = dst->d[at] * sum16[half];
+        for (int i = 0; i < BLOCK_COLS; ++i) values[i] = std::fma(-dst->d[at], (float)q[i], values[i]);
+      }
     }
 }
 
 // acc[row] += one block's share, in the order that every version keeps: products by half or block, then the minima.
-void add_block(const PanelLayout& layout, const PanelBlock& w, const ActQ8* act, int64_t t, int64_t b, float* acc) {
+void add_block(const PanelLayout& layout, const PanelBlock& w, const ActQ8* act, int64_t act_row, int64_t b, float* acc) {
   const int n_subs = BLOCK_COLS / scale_cols(layout.scale), n_quads = QUADS / n_subs;
-  const int8_t* q = act->q + t * act->ld_q + b * BLOCK_COLS;
-  const int64_t at = t * act->n_blocks + b;
+  const int8_t* q = act->q + act_row * act->ld_q + b * BLOCK_COLS;
+  const int64_t at = act_row * act->n_blocks + b;
   for (int sub = 0; sub < n_subs; ++sub) {
     const auto sum = (int32_t)(n_subs == 1 ? act->sum[at] : act->sum16[2 * at + sub]);
     int32_t dot[N];
@@ -81,7 +86,8 @@ void mul_q8(const PackedMatrix* m, int64_t panel0, int64_t panel1, const ActQ8* 
       PanelBlock block;
       for (int64_t b = 0; b < act->n_blocks; ++b) {
         read_panel_block(m, panel, b, &block);
-        for (int64_t i = 0; i < n; ++i) add_block(layout, block, act, t + i, b, acc[i]);
+        for (int64_t i = 0; i < n * act->n_terms; ++i)
+          add_block(layout, block, act, t * act->n_terms + i, b, acc[i / act->n_terms]);
       }
       const size_t bytes = (size_t)rows_of_panel(m, panel) * sizeof(float);
       for (int64_t i = 0; i < n; ++i) std::memcpy(out + (t + i) * ld_out + panel * N, acc[i], bytes);

@@ -84,23 +84,26 @@ CEXT_INLINE void quantize_group(const float* x, const QuantizedGroup& to) {
   _mm256_storeu_ps(to.s, _mm256_mul_ps(d, sum));
 }
 
-void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, int64_t t1) {
-  for (int64_t t = t0; t < t1; ++t)
-    for (int64_t b = 0; b < dst->n_blocks; b += GROUP_BLOCKS) {
-      const int64_t at = t * dst->n_blocks + b, col = b * BLOCK_COLS;
-      const int64_t n = dst->n_blocks - b, n_cols = dst->n_cols - col;
-      const float* from = x + t * ldx + col;
-      const QuantizedGroup to = {dst->q + t * dst->ld_q + col, dst->d + at,       dst->s + at,
-                                 dst->s16 + 2 * at,            dst->sum + at,     dst->sum16 + 2 * at};
-      if (n_cols >= GROUP_COLS) {
-        quantize_group(from, to);
-        continue;
-      }
-      float values[GROUP_COLS], d[8], s[8], s16[16], sum[8], sum16[16];
-      int8_t q[GROUP_COLS];
-      __builtin_memset(values + n_cols, 0, (size_t)(GROUP_COLS - n_cols) * sizeof(float));
-      __builtin_memcpy(values, from, (size_t)n_cols * sizeof(float));
-      quantize_group(values, {q, d, s, s16, sum, sum16});
+// What a group's q leave of x f32[GROUP_COLS], rounded once.
+CEXT_INLINE void rest_of_group(const float* x, const QuantizedGroup& of, float* rest) {
+  for (int i = 0; i < GROUP_COLS; i += 8) {
+    const __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)(of.q + i))));
+    _mm256_storeu_ps(rest + i, _mm256_fnmadd_ps(_mm256_set1_ps(of.d[i / BLOCK_COLS]), q, _mm256_loadu_ps(x + i)));
+  }
+}
+
+// The terms of the n blocks from b of token t, x f32[GROUP_COLS] with zeros behind the row's end.
+CEXT_INLINE void quantize_terms(const float* x, const ActQ8* dst, int64_t t, int64_t b, int64_t n) {
+  float rest[GROUP_COLS];
+  for (int64_t row = t * dst->n_terms; row < (t + 1) * dst->n_terms; ++row) {
+    const int64_t at = row * dst->n_blocks + b;
+    const QuantizedGroup to = {dst->q + row * dst->ld_q + b * BLOCK_COLS, dst->d + at,   dst->s + at,
+                               dst->s16 + 2 * at,                         dst->sum + at, dst->sum16 + 2 * at};
+    float d[8], s[8], s16[16], sum[8], sum16[16];
+    int8_t q[GROUP_COLS];
+    const QuantizedGroup done = n < GROUP_BLOCKS ? QuantizedGroup{q, d, s, s16, sum, sum16} : to;
+    quantize_group(x, done);
+    if (n < GROUP_BLOCKS) {
       const size_t bytes = (size_t)n * sizeof(float);
       __builtin_memcpy(to.q, q, (size_t)(n * BLOCK_COLS));
       __builtin_memcpy(to.d, d, bytes);
@@ -108,6 +111,27 @@ void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, in
       __builtin_memcpy(to.sum, sum, bytes);
       __builtin_memcpy(to.s16, s16, 2 * bytes);
       __builtin_memcpy(to.sum16, sum16, 2 * bytes);
+    }
+    if (row + 1 == (t + 1) * dst->n_terms) break;
+    rest_of_group(x, done, rest);
+    x = rest;
+  }
+}
+
+void quantize_rows(const float* x, int64_t ldx, const ActQ8* dst, int64_t t0, int64_t t1) {
+  for (int64_t t = t0; t < t1; ++t)
+    for (int64_t b = 0; b < dst->n_blocks; b += GROUP_BLOCKS) {
+      const int64_t n = dst->n_blocks - b < GROUP_BLOCKS ? dst->n_blocks - b : GROUP_BLOCKS;
+      const int64_t n_cols = dst->n_cols - b * BLOCK_COLS;
+      const float* from = x + t * ldx + b * BLOCK_COLS;
+      if (n_cols >= GROUP_COLS) {
+        quantize_terms(from, dst, t, b, n);
+        continue;
+      }
+      float values[GROUP_COLS];
+      __builtin_memset(values + n_cols, 0, (size_t)(GROUP_COLS - n_cols) * sizeof(float));
+      __builtin_memcpy(values, from, (size_t)n_cols * sizeof(float));
+      quantize_terms(values, dst, t, b, n);
     }
 }
 

@@ -82,6 +82,18 @@ def test_quantized_activations_are_the_same_everywhere(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
+def test_a_second_term_holds_what_the_first_left(isa: str) -> None:
+    x = activations(5, 352)
+    two = quantize(x, isa, n_terms=2)
+    for both, first, scalar in zip(two, quantize(x, isa), quantize(x, "scalar", n_terms=2), strict=True):
+        np.testing.assert_array_equal(both[::2], first)
+        np.testing.assert_array_equal(both, scalar)
+    q, d, _, _ = two
+    held = (q.reshape(5, 2, 11, 32) * d.reshape(5, 2, 11, 1).astype(np.float64)).sum(axis=1).reshape(5, 352)
+    assert np.abs(held - x).max() < np.abs(x).max() / (127 * 250)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("bad", (np.nan, np.inf, -np.inf))
 def test_a_value_that_is_not_finite_shows_in_the_product(isa: str, bad: float) -> None:
     packed, _ = matrix(T.Q4_0, 16, 64)
@@ -102,7 +114,12 @@ def test_products_are_exact_up_to_rounding(type: QuantType, isa: str, n_rows: in
             assert_close(got, weights, quantized(x), 2e-6)
             step = np.repeat(np.abs(x).reshape(n_tokens, -1, 32).max(axis=2) / 127, 32, axis=1)
             off = np.abs(got - x.astype(np.float64) @ weights.astype(np.float64).T)
-            assert np.all(off <= 0.501 * step.astype(np.float64) @ np.abs(weights).astype(np.float64).T + 1e-30)
+            most = 0.501 * step.astype(np.float64) @ np.abs(weights).astype(np.float64).T
+            assert np.all(off <= most + 1e-30)
+            if n_tokens < 9:
+                size = np.abs(x).astype(np.float64) @ np.abs(weights).astype(np.float64).T
+                off = np.abs(packed.mul(x, isa, n_terms=2) - x.astype(np.float64) @ weights.astype(np.float64).T)
+                assert np.all(off <= most / 250 + 2e-6 * size)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -127,16 +144,18 @@ def test_floats_reach_a_mean_square_error_of_1e_11(type: QuantType, isa: str) ->
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("type", (*FLOATS, *PANELS, T.Q8_K), ids=lambda t: t.name)
-def test_bits_do_not_depend_on_company_or_chunks(type: QuantType, isa: str) -> None:
+@pytest.mark.parametrize("n_terms", (1, 2))
+def test_bits_do_not_depend_on_company_or_chunks(type: QuantType, isa: str, n_terms: int) -> None:
     n_rows, n_cols = 83, 1280
     packed, _ = matrix(type, n_rows, n_cols)
     x = activations(45, n_cols)
-    whole = packed.mul(x, isa)
-    for t in (0, 7, 44):
-        np.testing.assert_array_equal(packed.mul(np.ascontiguousarray(x[t : t + 1]), isa), whole[t : t + 1])
+    whole = packed.mul(x, isa, n_terms=n_terms)
+    for t0, t1 in ((0, 1), (7, 9), (41, 45)):
+        few = packed.mul(np.ascontiguousarray(x[t0:t1]), isa, n_terms=n_terms)
+        np.testing.assert_array_equal(few, whole[t0:t1])
     for first, end in ((0, 1), (1, 4), (2, 6), (5, 6)):
         for t0, t1 in ((0, 45), (3, 4), (5, 18)):
-            part = packed.mul(x, isa, panels=(first, end), tokens=(t0, t1))
+            part = packed.mul(x, isa, panels=(first, end), tokens=(t0, t1), n_terms=n_terms)
             rows = slice(16 * first, min(16 * end, n_rows))
             np.testing.assert_array_equal(part[t0:t1, rows], whole[t0:t1, rows])
             part[t0:t1, rows] = np.nan

@@ -31,8 +31,8 @@ def test_events_in_order() -> None:
     assert finished.reason == "stop"
     assert finished.tokens == tuple(b"hi!")
     n = len(PROMPT)
-    assert events[:4] == [PrefillProgress(k, n, 0) for k in (0, 8, 16, n)]
-    assert ctx.batches == [8, 8, n - 16, 1, 1, 1]
+    assert events[:5] == [PrefillProgress(k, n, 0) for k in (0, 8, 16, n - 1, n)]
+    assert ctx.batches == [8, 8, n - 17, 1, 1, 1, 1]
     stats = finished.stats
     assert (stats.n_prompt, stats.n_reused, stats.n_computed, stats.n_generated) == (n, 0, n, 3)
     assert stats.tok_s > 0
@@ -44,7 +44,7 @@ def test_length() -> None:
     ctx.script = list(b"hello")
     text, finished, _ = reply(ctx, n_predict=3)
     assert (text, finished.reason, finished.tokens) == ("hel", "length", tuple(b"hel"))
-    assert ctx.batches[3:] == [1, 1]  # the last one is not computed: nobody asks what follows
+    assert ctx.batches[4:] == [1, 1]  # the last one is not computed: nobody asks what follows
 
 
 def test_length_zero_only_fills_the_cache() -> None:
@@ -102,7 +102,7 @@ def test_end_tokens_can_be_ignored() -> None:
 
 
 def test_cancel_before_in_the_prompt_and_in_the_reply() -> None:
-    for at, n_cached in ((0, 0), (2, 16), (6, len(PROMPT) + 3)):
+    for at, n_cached in ((0, 0), (2, 16), (6, len(PROMPT) + 2)):
         ctx, cancel = FakeContext(n_ctx=200), CancelFlag()
         session = make_session(ctx)
 

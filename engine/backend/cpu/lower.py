@@ -323,7 +323,7 @@ class Lowering(RecurrentLowering):
             return at
         if id(x) not in self.q8:
             stage = self._rows_stage(x, self._symbol(x))
-            self.q8[id(x)] = self._quantised(stage, at, self.n_tokens_max, x.n_row)
+            self.q8[id(x)] = self._quantised(stage, at, x.n_row)
         return self.q8[id(x)]
 
     def _attn_index(self, spec: AttnSpec) -> int:

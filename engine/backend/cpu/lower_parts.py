@@ -103,7 +103,7 @@ class PartLowering(StageWriter, ABC):
             raise UnsupportedQuantError("float and quantised experts mixed", name)
         if q8:
             stage = self._rows_stage_named(rows, name, n_used)
-            x = self._quantised(stage, x, n_pairs, n_cols)
+            x = self._quantised(stage, x, n_cols, n_used)
         stage = self._new_stage("matmul", rows, name, n_used)
         made = self._scratch(n_pairs * n_rows, n_rows)
         use_x, use_offsets, use_out = self._use(x), self._use(offsets), self._use(made)

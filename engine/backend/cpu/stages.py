@@ -224,9 +224,9 @@ class StageWriter:
 
         stage.calls.append(call)
 
-    def _quantised(self, stage: Stage, x: At, n_rows: int, n_cols: int) -> At:
-        """The 8-bit form of x f32[n_rows, n_cols], made in a stage of row work."""
-        made = At(self._new(activation_bytes(n_rows, n_cols)), 0, 0, 0)
+    def _quantised(self, stage: Stage, x: At, n_cols: int, rows_per_token: int = 1) -> At:
+        """The 8-bit form of x f32[n_tokens * rows_per_token, n_cols], made in a stage of row work."""
+        made = At(self._new(activation_bytes(self.n_tokens_max, rows_per_token, n_cols)), 0, 0, 0)
         self._start(made)
         self._row_op(stage, QUANTIZE, n_cols, self._use(made), self._use(x))
         return made
