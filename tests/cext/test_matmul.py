@@ -86,7 +86,7 @@ def test_a_second_term_holds_what_the_first_left(isa: str) -> None:
     x = activations(5, 352)
     two = quantize(x, isa, n_terms=2)
     for both, first, scalar in zip(two, quantize(x, isa), quantize(x, "scalar", n_terms=2), strict=True):
-        np.testing.assert_array_equal(both[::2], first)
+        np.testing.assert_array_equal(np.asarray(both)[::2], first)
         np.testing.assert_array_equal(both, scalar)
     q, d, _, _ = two
     held = (q.reshape(5, 2, 11, 32) * d.reshape(5, 2, 11, 1).astype(np.float64)).sum(axis=1).reshape(5, 352)
