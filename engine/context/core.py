@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cext.executor import Program, work_bytes
+from cext.weights import LargeBuffer
 from engine.batch import Batch, UBatch, split_simple
 from engine.context.adapting import ActiveAdapters
 from engine.context.builder import Topology
@@ -182,6 +183,7 @@ class Context(ComputeMixin, StateMixin):
         no trace.
         """
         self._eval_callback, self._topology_cache = callback, None
+        self._arena = LargeBuffer(0)  # of the size that is needed from now on
 
     def set_embeddings(self, embeddings: bool) -> None:
         """Keep hidden rows of the outputs, or not. Raises: UnsupportedCallError: an encoder has nothing else."""

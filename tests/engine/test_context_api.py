@@ -24,10 +24,19 @@ KINDS: dict[str, Callable[[], engine.Context]] = {
     "ContextKVSelf": lambda: engine.create_context(model("gemma3"), PARAMS),
     "ContextRecurrent": lambda: engine.create_context(model("mamba"), PARAMS),
     "ContextHybrid": lambda: engine.create_context(model("falcon-h1"), PARAMS),
+    "ContextDec": lambda: engine.create_context(model("t5"), PARAMS),
     "ContextEnc": lambda: engine.create_context(model("bert-cls"), PARAMS),
 }
 POOL = engine.ThreadPool(2)
 TOKENS = [2, 9, 17, 5]
+
+
+FILES: dict[str, Callable[[engine.Context, Path], object]] = {
+    "state_save_file": lambda c, folder: c.state_save_file(folder / "all"),
+    "state_load_file": lambda c, folder: c.state_load_file(folder / "all"),
+    "state_seq_save_file": lambda c, folder: c.state_seq_save_file(folder / "one", 0),
+    "state_seq_load_file": lambda c, folder: c.state_seq_load_file(folder / "one", 1),
+}
 
 
 def state_of(ctx: engine.Context) -> bytes:
@@ -69,40 +78,54 @@ REMEMBERING: dict[str, Callable[[engine.Context], object]] = {
     "kv_self_defrag": lambda c: engine.kv_self_defrag(c), "kv_self_can_shift": lambda c: engine.kv_self_can_shift(c),
     "kv_self_update()": lambda c: engine.kv_self_update(c),
 }  # fmt: skip
+WITH_CELLS: dict[str, Callable[[engine.Context], object]] = {"kv_self_view": lambda c: engine.kv_self_view(c)}
 
 
 def compute(ctx: engine.Context) -> None:
     batch = Batch.from_tokens(TOKENS)
-    if ctx.kind.encodes:
+    if has_encoder(ctx):
         ctx.encode(batch)
-    else:
+    if not ctx.kind.encodes:
         ctx.decode(batch)
+
+
+def has_encoder(ctx: engine.Context) -> bool:
+    return ctx.kind.encodes or isinstance(ctx, engine.ContextEncDec)
+
+
+def works_on(ctx: engine.Context) -> set[str]:
+    """The methods that the context's kind has."""
+    names = set(EVERYWHERE)
+    names |= set(ENCODERS) if has_encoder(ctx) else set()
+    names |= set(DECODERS) if not ctx.kind.encodes else set()
+    if ctx.kind.keeps_memory:
+        names |= set(REMEMBERING) | set(FILES)
+        names |= set(WITH_CELLS) if ctx.kind.name != "ContextRecurrent" else set()
+    return names
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_method_works_or_is_refused_by_the_kind_s_name(kind: str, tmp_path: Path) -> None:
-    files: dict[str, Callable[[engine.Context], object]] = {
-        "state_save_file": lambda c: c.state_save_file(tmp_path / "all"),
-        "state_load_file": lambda c: c.state_load_file(tmp_path / "all"),
-        "state_seq_save_file": lambda c: c.state_seq_save_file(tmp_path / "one", 0),
-        "state_seq_load_file": lambda c: c.state_seq_load_file(tmp_path / "one", 1),
-    }
     ctx = KINDS[kind]()
     assert ctx.kind.name == kind
-    works = (
-        EVERYWHERE
-        | (ENCODERS if ctx.kind.encodes else DECODERS)
-        | (REMEMBERING | files if ctx.kind.keeps_memory else {})
-    )
-    for name, call in (EVERYWHERE | ENCODERS | DECODERS | REMEMBERING | files).items():
+    works = works_on(ctx)
+    for name, call in (EVERYWHERE | ENCODERS | DECODERS | REMEMBERING | WITH_CELLS).items():
         if ctx.kind.keeps_memory:
             ctx.get_kv_self().clear()
         compute(ctx)
         if name in works:
             call(ctx)
             continue
-        with pytest.raises(UnsupportedCallError, match=kind):
+        with pytest.raises(
+            UnsupportedCallError, match="RecurrentMemory" if name in WITH_CELLS and kind == "ContextRecurrent" else kind
+        ):
             call(ctx)
+    for name, to_file in FILES.items():
+        if name in works:
+            to_file(ctx, tmp_path)
+            continue
+        with pytest.raises(UnsupportedCallError, match=kind):
+            to_file(ctx, tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -124,12 +147,14 @@ def test_hidden_rows_come_and_go(kind: str) -> None:
 def test_counters_count_every_call_that_succeeds(kind: str) -> None:
     ctx = KINDS[kind]()
     compute(ctx)
-    assert ctx.perf_get_data().n_p_eval == len(TOKENS)
+    n = len(TOKENS) * (2 if isinstance(ctx, engine.ContextEncDec) else 1)
+    assert ctx.perf_get_data().n_p_eval == n
     ctx.abort_flag[0] = 1
     if ctx.kind.keeps_memory:
-        ctx.get_kv_self().clear()
-    compute(ctx)
-    assert ctx.perf_get_data().n_p_eval == len(TOKENS)
+        ctx.get_kv_self().seq_rm(0, 0, -1)
+    batch = Batch.from_tokens(TOKENS)
+    assert (ctx.encode(batch) if has_encoder(ctx) else ctx.decode(batch)) is engine.DecodeStatus.ABORTED
+    assert ctx.perf_get_data().n_p_eval == n
     ctx.perf_reset()
     assert ctx.perf_get_data().n_p_eval == 0 and ctx.perf_get_data().t_load_ms > 0
 
@@ -140,9 +165,11 @@ def test_the_abort_callback_ends_every_kind(kind: str) -> None:
     ctx.set_abort_callback(lambda: True)
     batch = Batch.from_tokens([5] * 60)
     time.sleep(0.002)  # it is asked once a millisecond
-    status = ctx.encode(batch) if ctx.kind.encodes else ctx.decode(batch)
+    status = ctx.encode(batch) if has_encoder(ctx) else ctx.decode(batch)
     assert status is engine.DecodeStatus.ABORTED
     assert len(ctx.get_embeddings() if ctx.kind.encodes else ctx.get_logits()) == 0
+    if ctx.kind.keeps_memory:
+        assert ctx.get_kv_self().seq_pos_max(0) == -1
 
 
 def test_a_recurrent_layer_cannot_look_back() -> None:
