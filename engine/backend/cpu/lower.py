@@ -66,6 +66,8 @@ class Lowering(RecurrentLowering):
         super().__init__(weight, n_tokens_max, state_offsets, keep_nodes=keep_nodes)
         self.result, self.layout, self.n_ctx = result, layout, n_ctx
         self.order = in_order(result.roots())
+        merged = max((node.integer("n") for node in self.order if node.op is Op.MERGE_ROWS), default=1)
+        self.n_outputs_max = n_tokens_max // merged
         self.users: dict[int, list[Tensor]] = {}
         self.tables: dict[tuple[RopeSpec, str], tuple[int, At]] = {}
         self.attns: dict[int, int] = {}

@@ -126,6 +126,7 @@ class StageWriter:
 
     def __init__(self, weight: Callable[[str], Weight], n_tokens_max: int, *, keep_nodes: bool = False) -> None:
         self.weight, self.n_tokens_max, self.keep_nodes = weight, n_tokens_max, keep_nodes
+        self.n_outputs_max = n_tokens_max
         self.program = Program()
         self.at: dict[int, At] = {}
         self.q8: dict[int, At] = {}
@@ -138,9 +139,12 @@ class StageWriter:
         return buffer
 
     def _new_rows(self, node: Tensor) -> At:
-        at = At(self._new(4 * self.n_tokens_max * node.n_row), 0, 0, node.n_row)
+        at = At(self._new(4 * self._rows_max(node) * node.n_row), 0, 0, node.n_row)
         self.at[id(node)] = at
         return at
+
+    def _rows_max(self, node: Tensor) -> int:
+        return self.n_outputs_max if self._symbol(node) is Symbol.N_OUTPUTS else self.n_tokens_max
 
     def _scratch(self, n_values: int, ld: int = 0) -> At:
         """A buffer of 4-byte values that starts in the stage that is open now."""
