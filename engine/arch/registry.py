@@ -72,6 +72,7 @@ ARCHITECTURES = {
     "starcoder": "engine.arch.parallel:StarCoder",
     "starcoder2": "engine.arch.plain:StarCoder2",
     "t5": "engine.arch.t5:T5",
+    "t5encoder": "engine.arch.t5:T5Encoder",
 }
 
 

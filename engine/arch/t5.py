@@ -1,7 +1,7 @@
 """t5: T5 and its kin (Flan-T5, UMT5): an encoder, and a decoder that looks at what the encoder made of a source.
 
-Source: arXiv:1910.10683, arXiv:2002.05202 (the gated feed-forward); GGUF architecture "t5". Positions are relative: biases on
-scores, from the first layer's table for all, or from each layer's own.
+Source: arXiv:1910.10683, arXiv:2002.05202 (the gated feed-forward); GGUF architectures "t5" and, for the encoder alone,
+"t5encoder". Positions are relative: biases on scores, from the first layer's table for all, or from each layer's own.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ class T5(Arch):
     has_encoder = True
 
     def __init__(self, gguf: GGUFFile) -> None:
-        self.hparams = read_hparams(gguf, "none")
-        self.n_layer_dec = gguf.get_int("t5.decoder_block_count", self.hparams.n_layer, lo=1, hi=4096)
-        self.n_buckets = gguf.get_int("t5.attention.relative_buckets_count", lo=4, hi=4096)
+        self.hparams = hp = read_hparams(gguf, "none")
+        self.n_layer_dec = 0
+        self.n_buckets = gguf.get_int(f"{self.name}.attention.relative_buckets_count", lo=4, hi=4096)
         self.gated = "enc.blk.0.ffn_gate.weight" in gguf.tensors
-        self.decoder_start_token_id = gguf.get_int("t5.decoder_start_token_id", 0, lo=0, hi=self.hparams.n_vocab - 1)
+        if self.has_encoder:
+            self.n_layer_dec = gguf.get_int("t5.decoder_block_count", hp.n_layer, lo=1, hi=4096)
+            self.decoder_start_token_id = gguf.get_int("t5.decoder_start_token_id", 0, lo=0, hi=hp.n_vocab - 1)
 
     def cross_layer(self, il: int) -> int:
         """The number by which memories know the source's keys and values for the decoder's layer il."""
@@ -58,7 +60,7 @@ class T5(Arch):
         """Every tensor of the model, in the order of use."""
         hp = self.hparams
         yield TensorSpec("token_embd.weight", (hp.n_vocab, hp.n_embd))
-        for side, n_layer in (("enc", hp.n_layer), ("dec", self.n_layer_dec)):
+        for side, n_layer in self._sides():
             for il in range(n_layer):
                 blk = f"{side}.blk.{il}"
                 yield from self._attn_tensors(f"{blk}.attn")
@@ -73,6 +75,10 @@ class T5(Arch):
                 yield TensorSpec(f"{blk}.ffn_down.weight", (hp.n_embd, hp.n_ff[0]))
             yield TensorSpec(f"{side}.output_norm.weight", (hp.n_embd,))
         yield TensorSpec("output.weight", (hp.n_vocab, hp.n_embd), required=False)
+
+    def _sides(self) -> tuple[tuple[str, int], ...]:
+        """The halves that the file has, with their layers."""
+        return ("enc", self.hparams.n_layer), *((("dec", self.n_layer_dec),) if self.n_layer_dec else ())
 
     def _attn_tensors(self, name: str) -> Iterator[TensorSpec]:
         hp = self.hparams
@@ -187,3 +193,19 @@ class T5(Arch):
     def type_name(self) -> str:
         """The size label, by layers and n_ff."""
         return SIZES.get((self.hparams.n_layer, self.hparams.n_ff[0]), "")
+
+
+class T5Encoder(T5):
+    """The encoder alone: its hidden rows are the result."""
+
+    name = "t5encoder"
+    has_encoder = False
+    is_encoder = True
+
+    def build(self, g: GraphI) -> GraphResult:
+        """The encoder's graph."""
+        return self.build_encoder(g)
+
+    def memory_spec(self, n_ctx: int) -> tuple[LayerMemory, ...]:
+        """Keys and values of the encoder's layers, while they are computed."""
+        return self.encoder_spec(n_ctx)

@@ -62,7 +62,7 @@ class ContextEncDec(ContextDec):
     """An encoder-decoder's context: a decoder with an encoder of its own.
 
     `encode` gives sequences their source, and begins them anew; `decode` goes on from there. Everything else is the
-    decoder's: memory, state, logits. Adapters, threads and callbacks hold for both.
+    decoder's: memory, state, logits. Adapters, threads, callbacks and counters are those of both.
     """
 
     def __init__(self, model: Model, params: ContextParams) -> None:
@@ -70,7 +70,7 @@ class ContextEncDec(ContextDec):
         # An encoder sees a source whole, so that its micro batch is as large as a batch.
         enc_params = replace(params, n_ubatch=min(max(params.n_ubatch, params.n_batch), MAX_UBATCH))
         self._enc = ContextEnc(model, enc_params, self._target())
-        self._enc.abort_flag = self.abort_flag
+        self._enc.abort_flag, self._enc._perf = self.abort_flag, self._perf
 
     def _target(self) -> EncDecMemory | None:
         assert self._memory is None or isinstance(self._memory, EncDecMemory)

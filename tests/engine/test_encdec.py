@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import queue
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from engine.gguf import GGUFWriter
 from engine.io import BlockReader, BlockWriter
 from engine.memory import EncDecMemory, Memory
 from engine.sampling import SamplerParams
+from engine.scheduler import JobEvent, JobFailed, JobRequest, Scheduler
 from engine.session import Session
 from engine.types import F32Array, QuantType
 from tests.engine.oracle_cases import context, load_case, model, nmse
@@ -126,6 +128,34 @@ def test_generate_answers_a_source_from_the_decoders_start_token(name: str) -> N
         assert list(finished.tokens) == ids_of(name, "greedy")
         assert finished.reason == "length"
         assert (finished.stats.n_prompt, finished.stats.n_computed) == (23, 23)
+
+
+def test_the_scheduler_answers_many_sources_at_once() -> None:
+    ctx = context("t5", n_seq_max=3)
+    params = GenerateParams(SamplerParams(temperature=0.0), n_predict=16, ignore_eog=True)
+    ended: queue.Queue[tuple[int, JobEvent]] = queue.Queue()
+    sources = [ids_of("t5", "encoder_tokens"), OTHER_SOURCE, ids_of("t5", "encoder_tokens"), [5, 1]]
+
+    def tell(i: int) -> Callable[[JobEvent], None]:
+        return lambda event: ended.put((i, event))
+
+    scheduler = Scheduler(ctx)
+    try:
+        for i, source in enumerate(sources):
+            scheduler.submit(JobRequest(source, params), tell(i))
+        tokens: dict[int, tuple[int, ...]] = {}
+        while len(tokens) < len(sources):
+            i, event = ended.get(timeout=20)
+            assert not isinstance(event, JobFailed), event.error
+            if isinstance(event, Finished):
+                tokens[i] = event.tokens
+    finally:
+        scheduler.close()
+    assert list(tokens[0]) == list(tokens[2]) == ids_of("t5", "greedy")
+    for i in (1, 3):
+        *_, alone = generate(Session(context("t5")), sources[i], params)
+        assert isinstance(alone, Finished)
+        assert tokens[i] == alone.tokens
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:
