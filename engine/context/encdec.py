@@ -70,7 +70,7 @@ class ContextEncDec(ContextDec):
         # An encoder sees a source whole, so that its micro batch is as large as a batch.
         enc_params = replace(params, n_ubatch=min(max(params.n_ubatch, params.n_batch), MAX_UBATCH))
         self._enc = ContextEnc(model, enc_params, self._target())
-        self._enc.abort_flag, self._enc._perf = self.abort_flag, self._perf
+        self._enc.abort_flag = self.abort_flag
 
     def _target(self) -> EncDecMemory | None:
         assert self._memory is None or isinstance(self._memory, EncDecMemory)
