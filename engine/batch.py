@@ -5,7 +5,7 @@ Stands between the caller (`engine.generate`) and `engine.context`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,10 +14,9 @@ import numpy as np
 from engine.errors import BatchError
 from engine.types import F32Array, I32Array
 
-_ONE_OUTPUT = np.ones(1, dtype=np.bool_)
-_ONE_OUT_ID = np.zeros(1, dtype=np.int32)
-for _array in (_ONE_OUTPUT, _ONE_OUT_ID):
-    _array.setflags(write=False)
+ONE_OUTPUT = np.ones(1, dtype=np.bool_)
+"""The output flags of a batch of one token, as each token of a reply is."""
+ONE_OUTPUT.setflags(write=False)
 
 LogitsFlag = Literal["last", "all", "none"]
 SeqIds = int | Sequence[int]
@@ -108,9 +107,7 @@ class Batch:
         if n == 0:
             raise BatchError("the batch is empty")
         if n == 1 and type(pos) is int and type(seq_id) is int and 0 <= pos < 2**31 - 1 and logits == "last":
-            return cls(
-                tokens, embd, np.array((pos,), dtype=np.int32), ((seq_id,),), _ONE_OUTPUT
-            )  # each generated token
+            return cls(tokens, embd, np.array((pos,), dtype=np.int32), ((seq_id,),), ONE_OUTPUT)  # each generated token
         where, axes = _positions(pos, n)
         ids = (int(seq_id),) if isinstance(seq_id, (int, np.integer)) else tuple(int(s) for s in seq_id)
         if not ids or len(set(ids)) != len(ids):
@@ -195,8 +192,9 @@ class UBatch:
         pos: i32[n_tokens].
         segments: (seq_id, t0, n) of each sequence: tokens [t0, t0 + n) are its.
         seq_ids: per token.
-        axes: i32[n_tokens, 4], as in `Batch`, or None.
         out_ids: i32[n_outputs]: the rows whose output is asked for, in the caller's order.
+        out_tokens: i32[n_outputs]: which tokens of the batch these are.
+        axes: i32[n_tokens, 4], as in `Batch`, or None.
     """
 
     n_tokens: int
@@ -206,51 +204,5 @@ class UBatch:
     segments: tuple[tuple[int, int, int], ...]
     seq_ids: tuple[tuple[int, ...], ...]
     out_ids: I32Array
+    out_tokens: I32Array
     axes: I32Array | None = None
-
-
-def split_simple(batch: Batch, pos: I32Array, n_ubatch: int) -> Iterator[UBatch]:
-    """Cut a batch into micro batches of at most n_ubatch tokens, in the caller's order.
-
-    Args:
-        batch: what was asked for.
-        pos: i32[n_tokens], given or automatic.
-        n_ubatch: most tokens of one.
-    """
-    if batch.logits is _ONE_OUTPUT:
-        segments = ((batch.seq_ids[0][0], 0, 1),)
-        yield UBatch(1, batch.tokens, batch.embd, pos, segments, batch.seq_ids, _ONE_OUT_ID)
-        return
-    single = len(set(batch.seq_ids)) == 1
-    for t0 in range(0, batch.n_tokens, n_ubatch):
-        t1 = min(t0 + n_ubatch, batch.n_tokens)
-        n = t1 - t0
-        flags = batch.logits[t0:t1]
-        if single:
-            yield UBatch(
-                n,
-                None if batch.tokens is None else batch.tokens[t0:t1],
-                None if batch.embd is None else batch.embd[t0:t1],
-                pos[t0:t1],
-                ((batch.seq_ids[t0][0], 0, n),),
-                batch.seq_ids[t0:t1],
-                np.flatnonzero(flags).astype(np.int32),
-                None if batch.axes is None else batch.axes[t0:t1],
-            )
-            continue
-        seq = np.array([ids[0] for ids in batch.seq_ids[t0:t1]])
-        order = np.lexsort((pos[t0:t1], seq))
-        row_of = np.empty(n, dtype=np.int32)
-        row_of[order] = np.arange(n, dtype=np.int32)
-        firsts = np.flatnonzero(np.r_[True, np.diff(seq[order]) != 0])
-        ends = np.r_[firsts[1:], n]
-        yield UBatch(
-            n,
-            None if batch.tokens is None else batch.tokens[t0:t1][order],
-            None if batch.embd is None else batch.embd[t0:t1][order],
-            pos[t0:t1][order],
-            tuple((int(seq[order[a]]), int(a), int(b - a)) for a, b in zip(firsts, ends, strict=True)),
-            tuple(batch.seq_ids[t0 + int(i)] for i in order),
-            row_of[np.flatnonzero(flags)],
-            None if batch.axes is None else batch.axes[t0:t1][order],
-        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import Counter
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ import numpy as np
 
 from cext.executor import Program, work_bytes
 from cext.weights import LargeBuffer
-from engine.batch import Batch, UBatch, split_simple
+from engine.batch import Batch, UBatch
+from engine.batch_split import SplitPolicy, split
 from engine.context.adapting import ActiveAdapters
 from engine.context.builder import Topology
 from engine.context.computing import ComputeMixin
@@ -315,8 +317,7 @@ class Context(ComputeMixin, StateMixin):
             raise UnsupportedCallError(call, f"{self._kind.name} without a memory")
         if batch.n_tokens > self._params.n_batch:
             raise BatchError(f"{batch.n_tokens} tokens in a batch, n_batch is {self._params.n_batch}")
-        if not self._causal and batch.n_tokens > self._n_ubatch:
-            raise BatchError(f"{batch.n_tokens} tokens that see each other, n_ubatch is {self._n_ubatch}")
+        policy = memory.split_policy if self._causal else self._check_see_each_other(batch)
         if not self._kind.keeps_memory:
             memory.clear()
         pos = check_batch(batch, memory, self._n_ctx, self._params.n_seq_max, self._model.hparams)
@@ -328,7 +329,7 @@ class Context(ComputeMixin, StateMixin):
         memory.prepare(batch.n_tokens)
         tx = memory.begin()
         try:
-            placed = [(ubatch, tx.place(ubatch)) for ubatch in split_simple(batch, pos, self._n_ubatch)]
+            placed = [(ubatch, tx.place(ubatch)) for ubatch in split(batch, pos, self._n_ubatch, policy)]
             row = 0
             for ubatch, where in placed:
                 if not self._run(plan, ubatch, where, row):
@@ -343,9 +344,18 @@ class Context(ComputeMixin, StateMixin):
         finally:
             self._binding.release()
         tx.commit()
-        self._outputs.finish(batch, row)
+        self._outputs.finish(batch, [ubatch.out_tokens for ubatch, _ in placed])
         self._perf.add_decode(batch.n_tokens, 1000 * (time.perf_counter() - began))
         return DecodeStatus.OK
+
+    def _check_see_each_other(self, batch: Batch) -> SplitPolicy:
+        """How to cut a batch whose tokens see what is behind them: a sequence must be whole in its micro batch."""
+        if batch.n_tokens <= self._n_ubatch:
+            return SplitPolicy.SIMPLE
+        ids, n = Counter(batch.seq_ids).most_common(1)[0]
+        if n > self._n_ubatch:
+            raise BatchError(f"{n} tokens of sequence {ids[0]} see each other, n_ubatch is {self._n_ubatch}")
+        return SplitPolicy.SEQUENCE
 
     def _run(self, plan: Program, ubatch: UBatch, where: Placement, row: int) -> bool:
         hp = self._model.hparams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,10 +59,15 @@ class Outputs:
         else:
             self._row_of = np.where(batch.logits, np.cumsum(batch.logits) - 1, -1).astype(np.int32)
 
-    def finish(self, batch: Batch, n: int) -> None:
-        """The batch's n outputs are there."""
-        self.n = n
+    def finish(self, batch: Batch, out_tokens: Sequence[I32Array]) -> None:
+        """The batch's outputs are there, one micro batch's after the other: of these tokens of the batch."""
+        self.n = sum(map(len, out_tokens))
         self._batch = batch
+        if len(out_tokens) > 1:
+            row_of = self._row_of[np.concatenate(out_tokens)]
+            for rows in (self.logits, self.embd) if (np.diff(row_of) < 0).any() else ():
+                if rows is not None:
+                    rows[row_of] = rows[: self.n].copy()
 
     @staticmethod
     def _rows(n: int, width: int, what: str) -> F32Array:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.batch import UBatch
+from engine.batch_split import SplitPolicy
 from engine.errors import UnsupportedCallError
 from engine.io import BlockReader, BlockWriter
 from engine.types import F32Array, I32Array, QuantType
@@ -247,11 +248,13 @@ class Memory(ABC):
 
     Attributes:
         is_attached: whether a context uses it; contexts keep this.
+        split_policy: what its micro batches must be like.
 
     Thread: one at a time. A `clone` may be used, saved and closed in another thread.
     """
 
     is_attached: bool = False
+    split_policy: ClassVar[SplitPolicy] = SplitPolicy.SIMPLE
 
     @property
     @abstractmethod

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from cext.pages import PageBudget
 from engine.batch import UBatch
+from engine.batch_split import SplitPolicy
 from engine.errors import ParamError
 from engine.io import BlockReader, BlockWriter
 from engine.memory.base import Memory, MemoryCaps, MemoryParams, MemorySpec, MemoryStats, Placement
@@ -29,6 +30,8 @@ class HybridMemory(Memory):
         cache: of the attention layers.
         states: of the recurrent layers.
     """
+
+    split_policy = SplitPolicy.EQUAL
 
     def __init__(self, cache: KVCache, states: RecurrentMemory) -> None:
         self.cache, self.states = cache, states

@@ -14,6 +14,7 @@ import numpy as np
 
 from cext.pages import PageBudget, PagePool, PageSet, PagesFullError
 from engine.batch import UBatch
+from engine.batch_split import SplitPolicy
 from engine.errors import BatchError, ContextFullError, OutOfMemoryError, ParamError, UnsupportedCallError
 from engine.io import BlockReader, BlockWriter
 from engine.memory.base import (
@@ -48,6 +49,8 @@ class RecurrentMemory(CheckedMemory):
     Attributes:
         layout: where each layer's part stands in a slot.
     """
+
+    split_policy = SplitPolicy.EQUAL
 
     def __init__(
         self, spec: MemorySpec, params: MemoryParams, pages: PageSet, seqs: Mapping[int, SeqStates] | None = None

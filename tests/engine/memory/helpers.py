@@ -31,6 +31,7 @@ ROPE = NumpyRopeShift(
     {0: RopeLayer("neox", 8), 1: RopeLayer("none"), 2: RopeLayer("norm", 4, freq_base=500.0), 3: RopeLayer("neox", 6)}
 )
 N_SWA = 20
+NO_OUTPUT: I32Array = np.zeros(0, np.int32)
 
 
 def make_cache(kind: str, layers: tuple[LayerKV, ...] = LAYERS, rope: NumpyRopeShift = ROPE, **params: Any) -> KVCache:
@@ -55,7 +56,7 @@ def ubatch(pos: Sequence[int] | I32Array, seq_ids: tuple[int, ...] = (0,)) -> UB
     """Tokens that all belong to the same sequences."""
     where = np.asarray(pos, np.int32)
     n = len(where)
-    return UBatch(n, None, None, where, ((seq_ids[0], 0, n),), (seq_ids,) * n, np.zeros(0, np.int32))
+    return UBatch(n, None, None, where, ((seq_ids[0], 0, n),), (seq_ids,) * n, NO_OUTPUT, NO_OUTPUT)
 
 
 def ubatch_of(parts: Sequence[tuple[Sequence[int], tuple[int, ...]]]) -> UBatch:
@@ -64,7 +65,7 @@ def ubatch_of(parts: Sequence[tuple[Sequence[int], tuple[int, ...]]]) -> UBatch:
     starts = np.cumsum([0, *(len(p) for p, _ in parts)])
     segments = tuple((ids[0], int(t0), len(p)) for t0, (p, ids) in zip(starts, parts, strict=False))
     seq_ids = tuple(ids for p, ids in parts for _ in p)
-    return UBatch(len(pos), None, None, pos, segments, seq_ids, np.zeros(0, np.int32))
+    return UBatch(len(pos), None, None, pos, segments, seq_ids, NO_OUTPUT, NO_OUTPUT)
 
 
 @functools.cache

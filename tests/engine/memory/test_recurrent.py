@@ -26,7 +26,7 @@ from engine.memory import (
     create_cache,
     create_memory,
 )
-from tests.engine.memory.helpers import LAYERS, N_SWA, ROPE, ubatch, ubatch_of, write
+from tests.engine.memory.helpers import LAYERS, N_SWA, NO_OUTPUT, ROPE, ubatch, ubatch_of, write
 
 STATES = (LayerState(4, 6, 10), LayerState(6, 3, 0))
 SLOT_BYTES = 4 * 19
@@ -308,7 +308,7 @@ def test_what_states_refuse() -> None:
     memory = make("recurrent", n_ctx=50)
     decode(memory, [(ubatch(range(5)), range(5)), (ubatch(range(4), (1,)), range(4))])
     before = memory.state_hash()
-    mixed = UBatch(2, None, None, np.array([5, 6], np.int32), ((0, 0, 2),), ((0,), (0, 2)), np.zeros(0, np.int32))
+    mixed = UBatch(2, None, None, np.array([5, 6], np.int32), ((0, 0, 2),), ((0,), (0, 2)), NO_OUTPUT, NO_OUTPUT)
     for part, error in (
         (ubatch([3]), BatchError),
         (ubatch([5], (0, 1)), BatchError),
