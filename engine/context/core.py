@@ -179,10 +179,10 @@ class Context(ComputeMixin, StateMixin):
         """Show callback what is computed: callback(name, f32[n_rows, n]) for each node behind each micro batch.
 
         Nodes have the graph's names ("attn_norm-3", "l_out-3"). The input of a product goes by its weight's name
-        ("blk.3.ffn_down.weight"); inside a mixture of experts nothing is shown. Rows are the micro batch's: sequence by
-        sequence, each in the order of positions; the last layer has those whose output is asked for. Memory for every
-        node is held meanwhile: a small n_ubatch keeps it small. What callback raises, decode raises, and the batch leaves
-        no trace.
+        ("blk.3.ffn_down.weight"), that of an expert's with its number ("blk.3.ffn_down_exps.weight[5]"). Rows are the
+        micro batch's: sequence by sequence, each in the order of positions; the last layer has those whose output is
+        asked for, an expert those that chose it. Memory for every node is held meanwhile: a small n_ubatch keeps it
+        small. What callback raises, decode raises, and the batch leaves no trace.
         """
         self._eval_callback, self._topology_cache = callback, None
         self._arena = LargeBuffer(0)  # of the size that is needed from now on

@@ -270,3 +270,35 @@ def test_an_observer_sees_every_node_and_the_inputs_of_products() -> None:
     with pytest.raises(ZeroDivisionError):
         ctx.decode(Batch.from_tokens([3], 24))
     assert ctx.get_kv_self().state_hash() == before
+
+
+@pytest.mark.parametrize("name", ["mixtral", "gemma4-moe"])
+def test_an_observer_sees_what_each_expert_multiplies(name: str) -> None:
+    """Every token goes to as many experts as are used; the down matrix gets act(gate x) * up x of the same rows."""
+    ctx = context(name)
+    seen: dict[str, F32Array] = {}
+    ctx.set_eval_callback(seen.__setitem__)
+    case, _ = load_case(name)
+    ctx.decode(Batch.from_tokens(tokens_of(case), logits="all"))
+    il = 0
+    n_expert = model(name).gguf.get_int(f"{model(name).arch.name}.expert_count")
+    n_used = model(name).gguf.get_int(f"{model(name).arch.name}.expert_used_count")
+    is_fused = f"blk.{il}.ffn_gate_up_exps.weight" in model(name).weight_infos
+    path = model(name).path
+    rows_seen = 0
+    for expert in range(n_expert):
+        inner = seen.get(f"blk.{il}.ffn_down_exps.weight[{expert}]")
+        if inner is None:
+            continue
+        rows_seen += len(inner)
+        if is_fused:
+            x = seen[f"blk.{il}.ffn_gate_up_exps.weight[{expert}]"]
+            both = x @ engine.read_tensor(path, f"blk.{il}.ffn_gate_up_exps.weight")[expert].T
+            gate, up = both[:, : both.shape[1] // 2], both[:, both.shape[1] // 2 :]
+            act = gate * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+        else:
+            x = seen[f"blk.{il}.ffn_up_exps.weight[{expert}]"]
+            gate, up = (x @ engine.read_tensor(path, f"blk.{il}.ffn_{p}_exps.weight")[expert].T for p in ("gate", "up"))
+            act = gate / (1 + np.exp(-gate))
+        assert nmse(inner, (act * up).astype(np.float32)) < 1e-9
+    assert rows_seen == n_used * len(tokens_of(case))

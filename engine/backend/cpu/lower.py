@@ -94,11 +94,17 @@ class Lowering(RecurrentLowering):
         """Where everything that a trace reports lies after a run: named nodes, and the inputs of products by weight."""
         traced = [(node.name, node) for node in self.result.nodes]
         traced += [(node.src[0].name, node.src[1]) for node in self.order if node.op is Op.MUL_MAT]
-        return tuple(
+        places = [
             NodePlace(name, at.buffer.offset + 4 * at.column, at.ld, node.n_row, self._symbol(node))
             for name, node in traced
             if (at := self.at.get(id(node))) is not None and at.buffer is not None
-        )
+        ]
+        for name, at, n, n_expert, first_pairs in self.expert_inputs:
+            assert at.buffer is not None and first_pairs.buffer is not None
+            places.append(
+                NodePlace(name, at.buffer.offset, at.ld, n, Symbol.N_TOKENS, n_expert, first_pairs.buffer.offset)
+            )
+        return tuple(places)
 
     def _place_logits(self) -> None:
         """The logits, and what only reaches them through operations in place, lie in the caller's array at once."""

@@ -78,6 +78,9 @@ class PartLowering(StageWriter, ABC):
             self._halves_glu(rows, name, hidden, experts[-1].n_cols, n_used, activation)
         else:
             hidden = self._expert_products(rows, name, gathered, experts[:-1], biases[:-1], offsets, n_used, activation)
+        for matrix, expert in zip(matrices, experts, strict=True):
+            inputs = hidden if expert is experts[-1] else gathered
+            self.expert_inputs.append((matrix.name, inputs, expert.n_cols, n_expert, offsets))
         results = self._expert_products(rows, name, hidden, experts[-1:], biases[-1:], offsets, n_used, -1)
 
         stage = self._new_stage("rows", rows, name)

@@ -95,7 +95,9 @@ class NodePlace:
         name: the node's, or that of the weight that it is multiplied with.
         offset: bytes from the arena's start; ld: values from one row to the next.
         n: values of a row.
-        rows: how many rows there are.
+        rows: how many rows there are, without experts.
+        n_expert: with them, rows are pairs sorted by expert; first_pairs: i32[n_expert + 1], the first pair of each, in
+            bytes from the arena's start.
     """
 
     name: str
@@ -103,6 +105,8 @@ class NodePlace:
     ld: int
     n: int
     rows: Symbol
+    n_expert: int = 0
+    first_pairs: int = 0
 
 
 @dataclass(slots=True)
@@ -130,6 +134,7 @@ class StageWriter:
         self.program = Program()
         self.at: dict[int, At] = {}
         self.q8: dict[int, At] = {}
+        self.expert_inputs: list[tuple[str, At, int, int, At]] = []
         self.stages: list[Stage] = []
         self.buffers: list[Buffer] = []
 
