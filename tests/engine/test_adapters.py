@@ -46,9 +46,9 @@ def write_cvec(path: Path, directions: dict[int, F32Array]) -> Path:
 
 
 def test_several_adapters_add_up_and_go_one_by_one() -> None:
-    one, two = (engine.load_lora(model("llama-lora"), LORA / "adapter.gguf") for _ in range(2))
+    one, two = (engine.load_lora(model("llama"), LORA / "adapter.gguf") for _ in range(2))
     full, half = (np.load(LORA / f"expected_scale_{s}.npy") for s in ("1.0", "0.5"))
-    ctx = context("llama-lora")
+    ctx = context("llama")
     plain = logits(ctx)
     ctx.set_adapter_lora(one, 0.5)
     ctx.set_adapter_lora(two, 0.5)
@@ -68,15 +68,15 @@ def test_several_adapters_add_up_and_go_one_by_one() -> None:
 
 def test_an_adapter_and_a_control_vector_at_once(tmp_path: Path) -> None:
     """The vector of the second layer is the difference that it makes to that layer's output."""
-    ctx = context("llama-lora")
+    ctx = context("llama")
     seen: dict[str, F32Array] = {}
     ctx.set_eval_callback(lambda name, values: seen.__setitem__(name, values))
-    ctx.set_adapter_lora(engine.load_lora(model("llama-lora"), LORA / "adapter.gguf"), 1.0)
+    ctx.set_adapter_lora(engine.load_lora(model("llama"), LORA / "adapter.gguf"), 1.0)
     logits(ctx)
     before = seen["l_out-1"]
     direction = np.linspace(-1, 1, 64, dtype=np.float32)
     ctx.apply_adapter_cvec(
-        engine.load_control_vector(model("llama-lora"), write_cvec(tmp_path / "v", {1: direction, 2: direction})),
+        engine.load_control_vector(model("llama"), write_cvec(tmp_path / "v", {1: direction, 2: direction})),
         2.0,
         1,
         1,
@@ -86,8 +86,8 @@ def test_an_adapter_and_a_control_vector_at_once(tmp_path: Path) -> None:
 
 
 def test_a_sweep_over_scales_keeps_few_plans() -> None:
-    ctx = context("llama-lora")
-    adapter = engine.load_lora(model("llama-lora"), LORA / "adapter.gguf")
+    ctx = context("llama")
+    adapter = engine.load_lora(model("llama"), LORA / "adapter.gguf")
     for i in range(40):
         ctx.set_adapter_lora(adapter, i / 40)
         ctx.decode(Batch.from_tokens(TOKENS[:1], i))
@@ -96,8 +96,8 @@ def test_a_sweep_over_scales_keeps_few_plans() -> None:
 
 def test_control_vectors_act_on_the_layers_that_are_named() -> None:
     case = json.loads((CVEC / "case.json").read_text())
-    vector = engine.load_control_vector(model("llama-cvec"), CVEC / "cvec.gguf")
-    ctx = context("llama-cvec")
+    vector = engine.load_control_vector(model("llama"), CVEC / "cvec.gguf")
+    ctx = context("llama")
     plain = logits(ctx)
     for run in case["runs"]:
         ctx.apply_adapter_cvec(vector, run["scale"], run["layer_start"], run["layer_end"])
@@ -129,10 +129,10 @@ def test_what_the_graph_has_no_place_for_is_refused_and_changes_nothing(tmp_path
 
 
 def test_adapters_of_another_model_are_refused(tmp_path: Path) -> None:
-    adapter = engine.load_lora(model("llama-lora"), LORA / "adapter.gguf")
+    adapter = engine.load_lora(model("llama"), LORA / "adapter.gguf")
     with pytest.raises(AdapterError, match="another model"):
         context("llama-q4_0").set_adapter_lora(adapter)
-    vector = engine.load_control_vector(model("llama-cvec"), CVEC / "cvec.gguf")
+    vector = engine.load_control_vector(model("llama"), CVEC / "cvec.gguf")
     with pytest.raises(AdapterError, match="n_embd 256"):
         context("llama-q4_0").apply_adapter_cvec(vector)
     with pytest.raises(AdapterError, match="layers 0 to 2"):

@@ -81,8 +81,8 @@ def test_lora_adapters_give_the_right_logits_and_can_be_removed() -> None:
     folder = DATA / "llama-lora"
     case = json.loads((folder / "case.json").read_text())
     batch = Batch.from_tokens(case["tokens"], logits="all")
-    adapter = engine.load_lora(model("llama-lora"), folder / "adapter.gguf")
-    ctx = context("llama-lora")
+    adapter = engine.load_lora(model("llama"), folder / "adapter.gguf")
+    ctx = context("llama")
     ctx.decode(batch)
     plain = ctx.get_logits().copy()
     for run in case["runs"]:
@@ -100,9 +100,9 @@ def test_lora_adapters_give_the_right_logits_and_can_be_removed() -> None:
 def test_control_vectors_give_the_right_logits() -> None:
     folder = DATA / "llama-cvec"
     case = json.loads((folder / "case.json").read_text())
-    vector = engine.load_control_vector(model("llama-cvec"), folder / "cvec.gguf")
+    vector = engine.load_control_vector(model("llama"), folder / "cvec.gguf")
     for run in case["runs"]:
-        ctx = context("llama-cvec")
+        ctx = context("llama")
         ctx.apply_adapter_cvec(vector, run["scale"], run["layer_start"], run["layer_end"])
         ctx.decode(Batch.from_tokens(case["tokens"], logits="all"))
         assert nmse(ctx.get_logits(), np.load(folder / run["expected"])) <= 5e-6

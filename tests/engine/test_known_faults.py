@@ -76,7 +76,7 @@ def test_5652_shift_of_quantised_keys(name: str, cache_type: str) -> None:
 
 
 def test_13865_shift_of_a_model_that_could_see_but_did_not() -> None:
-    ctx, moved = context("qwen25vl"), context("qwen25vl")
+    ctx, moved = context("qwen2vl"), context("qwen2vl")
     feed(ctx, TOKENS[:60])
     feed(moved, TOKENS[:60])
     moved.get_kv_self().seq_add(0, 0, -1, 31)

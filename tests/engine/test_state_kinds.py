@@ -129,12 +129,12 @@ def test_a_shifted_sequence_is_converted_with_its_shift() -> None:
 def test_adapters_are_part_of_what_must_be_the_same(tmp_path: Path) -> None:
     """By what they contain, not by their names."""
     folder = DATA / "llama-lora"
-    adapter = engine.load_lora(model("llama-lora"), folder / "adapter.gguf")
-    ctx = context("llama-lora")
+    adapter = engine.load_lora(model("llama"), folder / "adapter.gguf")
+    ctx = context("llama")
     ctx.set_adapter_lora(adapter, 0.5)
     ctx.decode(Batch.from_tokens(TOKENS[:20]))
     data = ctx.state_seq_get_data(0)
-    other = context("llama-lora")
+    other = context("llama")
     other.decode(Batch.from_tokens(TOKENS[:5]))
     before = other.get_kv_self().state_hash()
     for scale in (None, 0.25):
@@ -146,7 +146,7 @@ def test_adapters_are_part_of_what_must_be_the_same(tmp_path: Path) -> None:
     elsewhere = tmp_path / "renamed.gguf"
     shutil.copy(folder / "adapter.gguf", elsewhere)
     other.clear_adapter_lora()
-    other.set_adapter_lora(engine.load_lora(model("llama-lora"), elsewhere), 0.5)
+    other.set_adapter_lora(engine.load_lora(model("llama"), elsewhere), 0.5)
     other.state_seq_set_data(0, data)
     assert np.array_equal(follow(other, 0), follow(ctx, 0))
 
@@ -154,14 +154,14 @@ def test_adapters_are_part_of_what_must_be_the_same(tmp_path: Path) -> None:
 def test_control_vectors_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     original = DATA / "llama-cvec" / "cvec.gguf"
     opposite = tmp_path / "cvec.gguf"
-    directions = engine.load_control_vector(model("llama-cvec"), original).directions
+    directions = engine.load_control_vector(model("llama"), original).directions
     writer = engine.gguf.GGUFWriter(opposite, "controlvector")
     for il, direction in directions.items():
         writer.add_tensor(f"direction.{il}", engine.types.QuantType.F32, -direction, direction.shape)
     writer.write()
-    ctx, rows, signatures = context("llama-cvec"), [], set()
+    ctx, rows, signatures = context("llama"), [], set()
     for path in (original, opposite):
-        ctx.apply_adapter_cvec(engine.load_control_vector(model("llama-cvec"), path))
+        ctx.apply_adapter_cvec(engine.load_control_vector(model("llama"), path))
         ctx.get_kv_self().clear()
         ctx.decode(Batch.from_tokens(TOKENS[:20]))
         rows.append(ctx.get_logits_ith(-1).copy())

@@ -60,8 +60,8 @@ def test_kl_divergence_between_a_model_and_its_adapted_self() -> None:
     """Base and adapted logits from one context; the truth from transformers' logits of both."""
     folder = DATA / "llama-lora"
     tokens = json.loads((folder / "case.json").read_text())["tokens"]
-    adapter = engine.load_lora(model("llama-lora"), folder / "adapter.gguf")
-    ctx = context("llama-lora")
+    adapter = engine.load_lora(model("llama"), folder / "adapter.gguf")
+    ctx = context("llama")
     found = {}
     for scale in (1.0, 0.5):
         ctx.get_kv_self().clear()
