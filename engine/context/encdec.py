@@ -17,6 +17,7 @@ from engine.context.params import MAX_UBATCH, ContextParams
 from engine.errors import ParamError, UnsupportedCallError
 from engine.graph.interface import GraphType
 from engine.memory import EncDecMemory, EncoderMemory, Memory
+from engine.perf import PerfData
 
 if TYPE_CHECKING:
     from cext.threadpool import ThreadPool
@@ -127,6 +128,20 @@ class ContextEncDec(ContextDec):
         """Show callback what both compute; the names of weights tell them apart."""
         super().set_eval_callback(callback)
         self._enc.set_eval_callback(callback)
+
+    def perf_get_data(self) -> PerfData:
+        """The counters of both; what is encoded counts as prompt."""
+        dec, enc = super().perf_get_data(), self._enc.perf_get_data()
+        return replace(
+            dec,
+            n_p_eval=dec.n_p_eval + enc.n_p_eval + enc.n_eval,
+            t_p_eval_ms=dec.t_p_eval_ms + enc.t_p_eval_ms + enc.t_eval_ms,
+        )
+
+    def perf_reset(self) -> None:
+        """Set the counters of both to zero."""
+        super().perf_reset()
+        self._enc.perf_reset()
 
     def rm_adapter_lora(self, adapter: LoraAdapter) -> bool:
         """Stop using an adapter; False where it was not in use."""
