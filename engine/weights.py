@@ -163,7 +163,7 @@ class WeightStore:
             elif name in places:
                 store._weights[name] = _packed(name, info, buffer, 0)
             else:
-                store._weights[name] = np.zeros(info.n_elements, dtype=np.float32)
+                store._weights[name] = np.ones(info.n_elements, dtype=np.float32)  # some are divided by
         return store
 
     def __getitem__(self, name: str) -> Weight:

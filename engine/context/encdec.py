@@ -98,6 +98,14 @@ class ContextEncDec(ContextDec):
             raise UnsupportedCallError("encode", f"{self.kind.name} without a memory")
         return self._enc.encode(batch)
 
+    def memory_bytes(self) -> int:
+        """Bytes that the memory takes once a sequence and its source fill the context, the encoder's own included."""
+        return super().memory_bytes() + self._enc.memory_bytes()
+
+    def compute_bytes(self) -> int:
+        """Bytes that computing takes beside that, in both."""
+        return super().compute_bytes() + self._enc.compute_bytes()
+
     def set_kv_self(self, kv: Memory | None) -> Memory | None:
         """Attach another memory to both; returns the old one, detached. Raises: ParamError."""
         old = super().set_kv_self(kv)

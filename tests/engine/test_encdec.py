@@ -403,6 +403,15 @@ def test_the_encoder_alone_gives_the_same_rows() -> None:
     assert np.array_equal(alone.get_embeddings_seq(0), rows.mean(axis=0, dtype=np.float64).astype(np.float32))
 
 
+def test_both_halves_count_in_what_is_needed() -> None:
+    """Two layers of 4 heads of 16 values: the decoder's cells, the source's, and the encoder's, which are f32."""
+    ctx = encoded("t5", n_ctx=64, type_k="f16", type_v="f16")
+    page_bytes = 2 * 2 * 64 * 64 * 2  # layers, K and V, values, cells, bytes
+    assert ctx.memory_bytes() == ctx.get_ctx_enc().memory_bytes() + 2 * page_bytes
+    assert ctx.get_ctx_enc().memory_bytes() == 2 * page_bytes
+    assert ctx.compute_bytes() > ctx.get_ctx_enc().compute_bytes() > 0
+
+
 def test_contexts_without_a_source_say_so() -> None:
     params = engine.ContextParams(n_ctx=64)
     with pytest.raises(UnsupportedCallError, match="an encoder-decoder needs ContextEncDec"):

@@ -53,8 +53,10 @@ def test_the_estimate_is_what_real_models_take(name: str, n_ctx: int, cache_type
     check(real_model(name), n_ctx, cache_type)
 
 
-def test_planning_reads_no_weights_and_computes_nothing() -> None:
-    with load_model(TINY, plan_only=True) as planned, load_model(TINY) as loaded:
+@pytest.mark.parametrize("name", ["llama", "llama-rope_llama3", "gemma4", "t5-gated"])
+def test_planning_reads_no_weights_and_computes_nothing(name: str) -> None:
+    path = DATA / name / "model.gguf"
+    with load_model(path, plan_only=True) as planned, load_model(path) as loaded:
         assert planned.weights_bytes == loaded.weights_bytes
         params = ContextParams(n_ctx=300)
         assert memory_need(planned, params) == memory_need(loaded, params)
