@@ -61,6 +61,11 @@ SUBJECTS = (
     Subject("token shift", "rwkv6", has_states=True),
     Subject("both in a layer", "falcon-h1", has_states=True),
     Subject("delta net", "qwen35", has_states=True),
+    Subject("f16 latent attention", "deepseek2-yarn", "f16"),
+    *(
+        Subject(f"{cache_type} delta net", "qwen35", cache_type, has_states=True)
+        for cache_type in ("f16", "q8_0", "q4_0")
+    ),
     *(Subject(f"{cache_type} windows", "gemma3", cache_type) for cache_type in LOSSY),
     *(Subject(f"{cache_type} unified", CRAFTED_PHI3, cache_type) for cache_type in LOSSY),
 )
