@@ -60,6 +60,13 @@ class ActionSpec:
 
 ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec("new_chat", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "New chat"), ("Ctrl+N", "Ctrl+Shift+O"), "new_chat"),
+    ActionSpec(
+        "temporary_chat",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "New temporary chat"),
+        ("Ctrl+Alt+N",),
+        "controller.new_temporary_chat",
+    ),
     ActionSpec("search", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Search chats"), ("Ctrl+K",), "search_chats"),
     ActionSpec(
         "rename", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Rename chat"), ("F2",), "rename_chat", When.CHAT_OPEN

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import platformdirs
 from PySide6.QtCore import QByteArray, QObject, QSettings, Signal
 
-from app.bridge.messages import Sampling
+from app.bridge.messages import EngineOptions, Sampling
 
 SCHEMA = 1
 """Number of the file's layout; a later program reads it to know what to convert."""
@@ -97,6 +97,9 @@ class Settings(QObject):
         n_ctx: tokens a new chat's context holds; 0 takes what the model was trained with, within reason.
         n_predict: longest reply, in tokens.
         n_threads: threads that compute; 0 takes the number of physical cores.
+        kv_budget_mb: memory that all chats together may take; 0: half of what is free.
+        disk_budget_mb: what session files may take of the disk; 0: 10 GB, or a tenth of what is free.
+        is_kv_packed: session files keep keys and values in 8 bits, half the size and not bit for bit the same.
         system_prompt: what a new chat starts with.
         theme: "system", "light" or "dark".
         zoom: size of text against the system's, in per cent.
@@ -117,6 +120,9 @@ class Settings(QObject):
     n_ctx = _Key("chat/n_ctx", 0, _whole(0, 1 << 20))
     n_predict = _Key("chat/n_predict", 2048, _whole(1, 1 << 20))
     n_threads = _Key("engine/n_threads", 0, _whole(0, 1024))
+    kv_budget_mb = _Key("memory/budget_mb", 0, _whole(0, 1 << 24))
+    disk_budget_mb = _Key("memory/disk_budget_mb", 0, _whole(0, 1 << 24))
+    is_kv_packed = _Key("memory/packed_on_disk", False, _flag)
     system_prompt = _Key("chat/system_prompt", "", _text())
     temperature = _Key("sampling/temperature", 0.8, _number(0.0, 5.0))
     top_k = _Key("sampling/top_k", 40, _whole(0, 1 << 20))
@@ -136,6 +142,10 @@ class Settings(QObject):
         self._store = QSettings(str(path), QSettings.Format.IniFormat, self)
         if not self._store.contains("meta/schema"):
             self._store.setValue("meta/schema", SCHEMA)
+
+    def engine_options(self) -> EngineOptions:
+        """Return how the memory of chats is kept, as one value for a request."""
+        return EngineOptions(self.kv_budget_mb << 20, "q8_0" if self.is_kv_packed else "")
 
     def sampling(self) -> Sampling:
         """Return how tokens are chosen, as one value for a request."""

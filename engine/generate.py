@@ -194,6 +194,13 @@ class Reply:
                 self._reason = "cancelled"
         return self._reason is not None
 
+    def progress(self) -> PrefillProgress | None:
+        """How much of the prompt is computed; None once the reply has begun."""
+        if self._sampler is not None:
+            return None
+        n_used = self._session.n_used
+        return PrefillProgress(n_used - self._n_reused, self._n_prompt - self._n_reused, self._n_reused)
+
     def step(self, logits: F32Array) -> Iterator[Event]:
         """Choose the next token and show its text; unless the reply is over then, it is pending in the session.
 

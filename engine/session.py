@@ -61,6 +61,7 @@ class Session:
         spans: whose tokens and pending are, in order; the last turn grows with the reply.
         out_keys: keys of turns that left. Take a key out to ask the turn back; its tokens are computed again then.
         sampler_state: where the last reply left the generator of random numbers.
+        n_ctx_max: tokens that it may hold, where that is fewer than its sequence; 0: all.
         kv_type_on_disk: K and V are kept in this type in a file; None: as in the cache.
 
     Thread: one at a time, the engine thread.
@@ -73,6 +74,7 @@ class Session:
         self.spans: list[Span] = []
         self.out_keys: set[str] = set()
         self.sampler_state = b""
+        self.n_ctx_max = 0
         self.kv_type_on_disk: QuantType | None = None
         self._births = array("q")  # a number for each token of `tokens`, never given twice
         self._n_born = 0
@@ -80,8 +82,9 @@ class Session:
 
     @property
     def n_ctx(self) -> int:
-        """Tokens that the context holds."""
-        return self.ctx.n_ctx_per_seq()
+        """Tokens that it may hold."""
+        n_ctx = self.ctx.n_ctx_per_seq()
+        return min(n_ctx, self.n_ctx_max) if self.n_ctx_max else n_ctx
 
     @property
     def n_used(self) -> int:
@@ -113,7 +116,7 @@ class Session:
             ContextFullError: the turns that must stay do not fit; nothing is changed.
             BatchError: no tokens.
         """
-        kept = self._kept(turns)
+        kept = self.kept(turns)
         prompt = [token for turn in kept for token in turn.tokens]
         if not prompt:
             raise BatchError("the prompt is empty")
@@ -145,7 +148,7 @@ class Session:
         """How many tokens of a prompt the cache has at its beginning; none of a source, which is always encoded."""
         if self.ctx.get_model().arch.has_encoder:
             return 0
-        return n_common(self.tokens, [token for turn in self._kept(turns) for token in turn.tokens])
+        return n_common(self.tokens, [token for turn in self.kept(turns) for token in turn.tokens])
 
     def move_chunks(self, turns: Sequence[Turn], n_chunk: int) -> None:
         """Move what a prompt goes on with behind an edit to where it belongs, so that it is not computed again.
@@ -156,7 +159,7 @@ class Session:
             turns: of the prompt; `begin` with the same ones follows.
             n_chunk: shorter chunks are not worth it.
         """
-        prompt = [token for turn in self._kept(turns) for token in turn.tokens]
+        prompt = [token for turn in self.kept(turns) for token in turn.tokens]
         end = begin = n_common(self.tokens, prompt)
         while begin + n_chunk <= len(self.tokens) and end + n_chunk <= len(prompt):
             if self.tokens[begin : begin + n_chunk] != prompt[end : end + n_chunk]:
@@ -307,7 +310,7 @@ class Session:
         self._births.extend(range(self._n_born, self._n_born + n_tokens))
         self._n_born += n_tokens
 
-    def _kept(self, turns: Sequence[Turn]) -> list[Turn]:
+    def kept(self, turns: Sequence[Turn]) -> list[Turn]:
         """The turns that have not left; the last one never has."""
         whole = split_bos(turns, self.ctx.get_model().tokenizer.bos_token_id)
         return [turn for turn in whole if turn.key not in self.out_keys or turn is whole[-1]]

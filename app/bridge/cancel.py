@@ -1,19 +1,18 @@
-"""The flag that stops one job: set in the GUI thread, seen at once by whatever the engine thread runs.
+"""The flag that stops one job: set in the GUI thread, passed on at once to whatever computes the reply.
 
-A queued signal could not do it: the engine thread looks at its queue only when the job is over.
+A queued signal could not do it: the engine thread may be busy with a file or a model.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 
 class JobCancel:
     """A request to stop one job; once set it stays set.
 
-    Thread: `set` and `is_set` from any thread; `passed_on` in the engine thread.
+    Thread: any.
     """
 
     def __init__(self) -> None:
@@ -32,15 +31,9 @@ class JobCancel:
         """Whether the stop was asked for."""
         return self._is_set
 
-    @contextmanager
-    def passed_on(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Have `stop` called, from the thread that asks, for as long as the block runs; at once if asked before."""
+    def pass_on(self, stop: Callable[[], None]) -> None:
+        """Have `stop` called, from the thread that asks; at once if asked before."""
         with self._lock:
             self._stop = stop
             if self._is_set:
                 stop()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._stop = None

@@ -11,6 +11,7 @@ from app.bridge.cancel import JobCancel
 from app.bridge.messages import (
     CloseEngine,
     EngineEvent,
+    EngineOptions,
     ForgetChat,
     Generate,
     JobFailed,
@@ -18,6 +19,7 @@ from app.bridge.messages import (
     ModelLoaded,
     PromptMessage,
     ReplyFinished,
+    RestoreChat,
     Sampling,
     SessionNotSaved,
     SessionSaved,
@@ -47,6 +49,7 @@ class EngineClient(QObject):
 
     happened = Signal(object)
     _requested = Signal(object, object)
+    _cancelled = Signal()
 
     def __init__(
         self,
@@ -63,14 +66,20 @@ class EngineClient(QObject):
         self.worker = EngineWorker(make_engine, sessions)
         self.worker.moveToThread(self._thread)
         self._requested.connect(self.worker.on_request, Qt.ConnectionType.QueuedConnection)
+        self._cancelled.connect(self.worker.drop_cancelled, Qt.ConnectionType.QueuedConnection)
         self.worker.happened.connect(self._on_worker_happened, Qt.ConnectionType.QueuedConnection)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def load_model(self, path: str, n_threads: int | None = None) -> int:
-        """Load a model once the running reply is over; one that is still loading is given up.
+    def load_model(
+        self,
+        path: str,
+        n_threads: int | None = None,
+        options: EngineOptions = EngineOptions(),  # noqa: B008
+    ) -> int:
+        """Load a model once the running replies are over; one that is still loading is given up.
 
         Returns: the job's id.
         """
@@ -78,7 +87,7 @@ class EngineClient(QObject):
         self._jobs.pop(self._load_job_id, None)
         job_id, cancel = self._new_job()
         self._load_job_id = job_id
-        self._requested.emit(LoadModel(job_id, path, n_threads), cancel)
+        self._requested.emit(LoadModel(job_id, path, n_threads, options), cancel)
         return job_id
 
     def generate(
@@ -91,13 +100,16 @@ class EngineClient(QObject):
         n_ctx: int,
         out_ids: frozenset[int],
         began_at: str,
+        is_temporary: bool = False,
     ) -> int:
-        """Make a reply once the replies asked for before are over.
+        """Make a reply, beside those that other chats get.
 
         Returns: the job's id.
         """
         job_id, cancel = self._new_job()
-        request = Generate(job_id, chat_id, reply_id, messages, sampling, n_predict, n_ctx, out_ids, began_at)
+        request = Generate(
+            job_id, chat_id, reply_id, messages, sampling, n_predict, n_ctx, out_ids, began_at, is_temporary
+        )
         self._requested.emit(request, cancel)
         return job_id
 
@@ -106,6 +118,11 @@ class EngineClient(QObject):
         cancel = self._jobs.get(job_id)
         if cancel is not None:
             cancel.set()
+            self._cancelled.emit()
+
+    def restore_chat(self, chat_id: int, n_ctx: int) -> None:
+        """Read a chat's memory from its file, unless replies are being made."""
+        self._requested.emit(RestoreChat(chat_id, n_ctx), JobCancel())
 
     def forget_chat(self, chat_id: int) -> None:
         """Save a chat's memory and let go of it."""

@@ -5,37 +5,46 @@ Imported in the engine thread only, since it reads the engine's modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from app.bridge.cancel import JobCancel
 from app.bridge.convert import user_error
-from app.bridge.messages import N_CTX_DEFAULT, Generate, ModelInfo, PromptMessage, ReplyStats, UserError
+from app.bridge.free_memory import free_memory_bytes
+from app.bridge.local_group import SlotGroup
+from app.bridge.messages import N_CTX_DEFAULT, EngineOptions, Generate, ModelInfo, PromptMessage, ReplyStats, UserError
 from app.bridge.places import model_name
-from app.bridge.port import Ended, Generated, PortEvent, Prefilled, SessionCopy
-from engine import ContextParams, Model, create_context, load_model
-from engine.cancel import CancelFlag
+from app.bridge.port import Broken, Ended, Generated, PortEvent, Prefilled, SessionCopy
+from engine import Model, load_model
 from engine.errors import ContextFullError, StateFileError
-from engine.generate import Finished, GenerateParams, GenerateStats, TextDelta, generate
+from engine.generate import Finished, GenerateParams, GenerateStats, TextDelta
 from engine.prompt import Message, PromptBuilder
 from engine.sampling import SamplerParams
-from engine.session import PrefillProgress, Session, TurnsLeft
+from engine.scheduler import JobEvent, JobFailed, JobRequest
+from engine.session import PrefillProgress, Session
 from engine.session_file import SessionSnapshot
 from engine.turns import Turn
+from engine.types import QuantType
+
+MIN_KV_BYTES = 256 << 20
+SHARE_OF_FREE = 0.5
+"""Of the memory that is free when a model is loaded, what its chats may take where no setting says so."""
 
 
 class LocalEngine:
     """Loads models into this process."""
 
-    def load_model(self, path: Path, n_threads: int | None, progress: Callable[[float], None]) -> LocalModel:
+    def load_model(
+        self, path: Path, n_threads: int | None, options: EngineOptions, progress: Callable[[float], None]
+    ) -> LocalModel:
         """Load a model with its tokenizer and its chat template. Raises: EngineError, OSError, MemoryError."""
         model = load_model(path, n_threads=n_threads, progress=progress)
         try:
-            return LocalModel(model)
+            return LocalModel(model, options)
         except BaseException:
             model.close()
             raise
@@ -46,12 +55,15 @@ class LocalEngine:
 
 
 class LocalModel:
-    """A loaded model."""
+    """A loaded model. Chats share one context, and so one cache; one that wants a larger context has another."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, options: EngineOptions) -> None:
         self._model = model
         model.chat_template.check()
         self._prompts = PromptBuilder(model.chat_template, model.tokenizer)
+        self._kv_bytes_max = options.kv_bytes_max or max(int(SHARE_OF_FREE * free_memory_bytes()), MIN_KV_BYTES)
+        self.kv_type_on_disk = QuantType[options.kv_type_on_disk.upper()] if options.kv_type_on_disk else None
+        self._groups: dict[int, SlotGroup] = {}
 
     @cached_property
     def info(self) -> ModelInfo:
@@ -67,9 +79,12 @@ class LocalModel:
 
     def open_session(self, n_ctx: int) -> LocalSession:
         """Make an empty session. Raises: EngineError, MemoryError."""
-        n_ctx = n_ctx or min(self._model.n_ctx_train, N_CTX_DEFAULT)
-        ctx = create_context(self._model, ContextParams(n_ctx=n_ctx, n_threads=self._model.n_threads))
-        return LocalSession(self, Session(ctx))
+        usual = min(self._model.n_ctx_train, N_CTX_DEFAULT)
+        n_ctx = n_ctx or usual
+        size = max(n_ctx, usual)
+        if size not in self._groups:
+            self._groups[size] = SlotGroup(self._model, size, self._kv_bytes_max)
+        return LocalSession(self, self._groups[size], n_ctx)
 
     def turns(self, request: Generate) -> list[Turn]:
         """Return the turns of a conversation; a turn's key is its message's id. Raises: ChatTemplateError."""
@@ -78,6 +93,8 @@ class LocalModel:
 
     def close(self) -> None:
         """Let go of the weights."""
+        for group in self._groups.values():
+            group.close()
         self._model.close()
 
     def _message(self, message: PromptMessage) -> Message:
@@ -88,11 +105,13 @@ class LocalModel:
 
 
 class LocalSession:
-    """The memory of one chat, in a context of its own."""
+    """The memory of one chat: a slot of a group."""
 
-    def __init__(self, model: LocalModel, session: Session) -> None:
-        self._model = model
-        self._session = session
+    def __init__(self, model: LocalModel, group: SlotGroup, n_ctx: int) -> None:
+        self._model, self._group = model, group
+        self._slot_id = group.take_slot()
+        self._session = group.session(self._slot_id)
+        group.call(partial(self._reset, n_ctx))
 
     @property
     def n_ctx(self) -> int:
@@ -107,13 +126,10 @@ class LocalSession:
     @property
     def out_ids(self) -> frozenset[int]:
         """Ids of the messages that have left the context."""
-        return frozenset(int(key) for key in self._session.out_keys)
+        return frozenset(int(key) for key in list(self._session.out_keys))
 
-    def reply(self, request: Generate, cancel: JobCancel) -> Iterator[PortEvent]:
-        """Make a reply."""
-        if self._session.n_used == 0:
-            # Without its saved memory the chat goes on from the turns it had, as it was shown.
-            self._session.out_keys = {str(message_id) for message_id in request.out_ids}
+    def start(self, request: Generate, cancel: JobCancel, on_event: Callable[[PortEvent], None]) -> None:
+        """Begin a reply, made in the group's thread."""
         turns = self._model.turns(request)
         sampling = request.sampling
         sampler = SamplerParams(
@@ -124,35 +140,31 @@ class LocalSession:
             repeat_penalty=sampling.repeat_penalty,
             seed=sampling.seed,
         )
-        flag = CancelFlag()
-        with cancel.passed_on(flag.set):
-            for event in generate(self._session, turns, GenerateParams(sampler, request.n_predict), flag):
-                match event:
-                    case PrefillProgress():
-                        yield Prefilled(event.n_done, event.n_total, event.n_reused)
-                    case TextDelta():
-                        yield Generated(event.text)
-                    case TurnsLeft():
-                        pass
-                    case Finished():
-                        ids = np.asarray(event.tokens, dtype="<i4").tobytes()
-                        yield Ended(event.reason, _stats(event.stats), ids)
+        out_keys = {str(message_id) for message_id in request.out_ids}
+        self._group.call(partial(self._group.share, self._slot_id, turns, out_keys))
+        job = JobRequest(turns, GenerateParams(sampler, request.n_predict), self._slot_id)
+        cancel.pass_on(self._group.submit(job, partial(_pass_on, on_event)))
 
     def snapshot(self) -> SessionCopy:
         """Return a copy of the memory to be written."""
-        return LocalCopy(self._session, self._session.snapshot())
+        return LocalCopy(self._session, self._group.call(self._session.snapshot))
 
     def load(self, path: Path) -> str:
         """Read the memory from a file; returns why it could not be used, "" where it could."""
         try:
-            self._session.load(path)
+            self._group.call(partial(self._session.load, path))
         except (StateFileError, ContextFullError, OSError) as error:
             return user_error(error).sentence
         return ""
 
     def close(self) -> None:
         """Let go of the memory."""
-        self._session.ctx.close()
+        self._group.give_back(self._slot_id)
+
+    def _reset(self, n_ctx: int) -> None:
+        self._session.clear()
+        self._session.n_ctx_max = n_ctx
+        self._session.kv_type_on_disk = self._model.kv_type_on_disk
 
 
 class LocalCopy:
@@ -168,6 +180,20 @@ class LocalCopy:
     def close(self) -> None:
         """Let go of it."""
         self._snapshot.close()
+
+
+def _pass_on(on_event: Callable[[PortEvent], None], event: JobEvent) -> None:
+    match event:
+        case PrefillProgress():
+            on_event(Prefilled(event.n_done, event.n_total, event.n_reused))
+        case TextDelta():
+            on_event(Generated(event.text))
+        case Finished():
+            on_event(Ended(event.reason, _stats(event.stats), np.asarray(event.tokens, dtype="<i4").tobytes()))
+        case JobFailed():
+            on_event(Broken(event.error))
+        case _:
+            pass  # who left the context is asked of the session
 
 
 def _stats(stats: GenerateStats) -> ReplyStats:

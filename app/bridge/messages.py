@@ -100,12 +100,26 @@ class PromptMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How the memory of chats is kept.
+
+    Attributes:
+        kv_bytes_max: memory that all chats together may take; 0: half of what is free.
+        kv_type_on_disk: type of keys and values in session files ("q8_0"); "": as in memory.
+    """
+
+    kv_bytes_max: int = 0
+    kv_type_on_disk: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadModel:
     """Load a model and let go of the one before."""
 
     job_id: int
     path: str
     n_threads: int | None = None
+    options: EngineOptions = field(default_factory=EngineOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,7 @@ class Generate:
         n_ctx: tokens the chat's context holds; 0 lets the engine choose.
         out_ids: messages that have left the chat's context before.
         began_at: local time of the chat's first Send in ISO form, which templates may put into the prompt.
+        is_temporary: nothing of the chat is written.
     """
 
     job_id: int
@@ -129,6 +144,15 @@ class Generate:
     n_ctx: int
     out_ids: frozenset[int] = frozenset()
     began_at: str = ""
+    is_temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreChat:
+    """Read a chat's memory from its file, for a reply that may be asked for soon."""
+
+    chat_id: int
+    n_ctx: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +174,7 @@ class CloseEngine:
     """Save what is in memory, let go of everything and end the thread."""
 
 
-EngineRequest = LoadModel | Generate | SaveChat | ForgetChat | CloseEngine
+EngineRequest = LoadModel | Generate | RestoreChat | SaveChat | ForgetChat | CloseEngine
 
 
 @dataclass(frozen=True, slots=True)

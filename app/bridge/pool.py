@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from app.bridge.messages import SessionNotSaved, SessionSaved
 from app.bridge.port import ChatModel, ChatSession
 from app.bridge.writer import SessionWriter
 
-N_SESSIONS = 3
-"""Chats kept in memory; each holds at most n_ctx tokens."""
+N_SESSIONS = 8
+"""Chats kept in memory, and replies made at once; they share one budget of memory."""
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,7 @@ class _Entry:
     n_ctx_asked: int
     leaf_id: int = 0
     is_dirty: bool = False
+    is_kept: bool = True
 
 
 class SessionPool:
@@ -46,32 +47,47 @@ class SessionPool:
         """Return the file of a chat's session; each model has its own."""
         return self._folder / f"{chat_id}.{self._model.info.fingerprint[:16]}.kv"
 
-    def take(self, chat_id: int, n_ctx: int) -> tuple[ChatSession, str]:
+    def is_full(self, busy: Collection[int]) -> bool:
+        """Whether no further chat has room beside those that are busy."""
+        return len(busy) >= N_SESSIONS
+
+    def take(self, chat_id: int, n_ctx: int, busy: Collection[int]) -> tuple[ChatSession, str]:
         """Return a chat's session: from memory, else from its file, else empty.
+
+        Args:
+            busy: chats that have to stay.
 
         Returns: the session, and why its file could not be used, a sentence; "" where it could or there is none.
         """
         entry = self._entries.get(chat_id)
         if entry is not None and entry.n_ctx_asked == n_ctx:
             self._entries.move_to_end(chat_id)
-            return entry.session, ""
-        self.drop(chat_id)
-        while len(self._entries) >= N_SESSIONS:
-            self._evict()
-        session = self._open(n_ctx)
-        self._entries[chat_id] = _Entry(session, n_ctx)
+        else:
+            self.drop(chat_id)
+            while len(self._entries) >= N_SESSIONS:
+                self._evict(busy)
+            entry = self._entries[chat_id] = _Entry(self._open(n_ctx, busy), n_ctx)
+        # A chat that was in memory may have lost its cells to others when memory was short.
         path = self.path(chat_id)
-        return session, session.load(path) if path.exists() else ""
+        if entry.session.n_used or not path.exists():
+            return entry.session, ""
+        self._writer.wait(chat_id)
+        return entry.session, entry.session.load(path)
 
-    def mark_dirty(self, chat_id: int, leaf_id: int) -> None:
-        """Note that a chat's memory now goes to another message than its file."""
+    def restore(self, chat_id: int, n_ctx: int) -> None:
+        """Have a chat in memory, where it has a file."""
+        if self.path(chat_id).exists():
+            self.take(chat_id, n_ctx, ())
+
+    def mark_dirty(self, chat_id: int, leaf_id: int, *, is_kept: bool) -> None:
+        """Note that a chat's memory now goes to another message than its file; one that is not kept gets none."""
         entry = self._entries[chat_id]
-        entry.leaf_id, entry.is_dirty = leaf_id, True
+        entry.leaf_id, entry.is_dirty, entry.is_kept = leaf_id, True, is_kept
 
     def save(self, chat_id: int) -> None:
         """Have a chat's memory written where it has changed; what fails costs time later, no text."""
         entry = self._entries.get(chat_id)
-        if entry is None or not entry.is_dirty:
+        if entry is None or not (entry.is_dirty and entry.is_kept and entry.session.n_used):
             return
         entry.is_dirty = False
         path, fingerprint, leaf_id = self.path(chat_id), self._model.info.fingerprint, entry.leaf_id
@@ -96,18 +112,18 @@ class SessionPool:
     def close(self) -> None:
         """Save and let go of all of them."""
         while self._entries:
-            self._evict()
+            self._evict(())
         self._writer.close()
 
-    def _evict(self) -> None:
-        self.drop(next(iter(self._entries)))
+    def _evict(self, busy: Collection[int]) -> None:
+        self.drop(next(chat_id for chat_id in self._entries if chat_id not in busy))
 
-    def _open(self, n_ctx: int) -> ChatSession:
+    def _open(self, n_ctx: int, busy: Collection[int]) -> ChatSession:
         try:
             return self._model.open_session(n_ctx)
         except MemoryError:
-            if not self._entries:
+            if not self._entries.keys() - set(busy):
                 raise
-            while self._entries:
-                self._evict()
+            while self._entries.keys() - set(busy):
+                self._evict(busy)
             return self._model.open_session(n_ctx)

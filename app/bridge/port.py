@@ -5,13 +5,13 @@ Nothing here imports the engine: the window paints its first frame before the en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from app.bridge.cancel import JobCancel
-from app.bridge.messages import Finish, Generate, ModelInfo, ReplyStats, UserError
+from app.bridge.messages import EngineOptions, Finish, Generate, ModelInfo, ReplyStats, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,14 @@ class Ended:
     token_ids: bytes
 
 
-PortEvent = Prefilled | Generated | Ended
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The reply is over because something went wrong."""
+
+    error: Exception
+
+
+PortEvent = Prefilled | Generated | Ended | Broken
 
 
 class SessionCopy(Protocol):
@@ -53,7 +60,10 @@ class SessionCopy(Protocol):
 
 
 class ChatSession(Protocol):
-    """The engine's memory of one chat."""
+    """The engine's memory of one chat.
+
+    Thread: engine thread; the counts from any.
+    """
 
     @property
     def n_ctx(self) -> int:
@@ -67,8 +77,14 @@ class ChatSession(Protocol):
     def out_ids(self) -> frozenset[int]:
         """Ids of the messages that have left the context."""
 
-    def reply(self, request: Generate, cancel: JobCancel) -> Iterator[PortEvent]:
-        """Make a reply; the last event is `Ended` unless an exception ends it."""
+    def start(self, request: Generate, cancel: JobCancel, on_event: Callable[[PortEvent], None]) -> None:
+        """Begin a reply and return; other sessions' replies are made at the same time.
+
+        Args:
+            on_event: called in a thread of the engine's; it does not block. The last event is `Ended` or `Broken`.
+
+        Raises: what the request itself makes impossible; no event comes then.
+        """
 
     def snapshot(self) -> SessionCopy:
         """Return a copy of the memory to be written; takes no time worth mention."""
@@ -100,7 +116,9 @@ class ChatModel(Protocol):
 class ChatEngine(Protocol):
     """Loads models and says in words what went wrong."""
 
-    def load_model(self, path: Path, n_threads: int | None, progress: Callable[[float], None]) -> ChatModel:
+    def load_model(
+        self, path: Path, n_threads: int | None, options: EngineOptions, progress: Callable[[float], None]
+    ) -> ChatModel:
         """Load a model; an exception that `progress` raises ends the loading."""
 
     def explain(self, error: BaseException) -> UserError:

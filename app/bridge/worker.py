@@ -1,9 +1,10 @@
-"""The object that lives in the engine thread, and owns all of the engine."""
+"""The object that lives in the engine thread, and hands jobs to the engine."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import assert_never
@@ -21,18 +22,15 @@ from app.bridge.messages import (
     LoadModel,
     ModelLoaded,
     ModelLoading,
-    PrefillProgress,
     ReplyFinished,
     ReplyStarted,
+    RestoreChat,
     SaveChat,
-    TextChunk,
     UserError,
 )
 from app.bridge.pool import SessionPool
-from app.bridge.port import ChatEngine, ChatModel, ChatSession, Ended, Generated, Prefilled
-
-EVENT_EVERY_S = 1 / 30
-"""Text and progress are told at most so often."""
+from app.bridge.port import ChatEngine, ChatModel
+from app.bridge.stream import EVENT_EVERY_S, ReplyStream
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +40,7 @@ class LoadCancelledError(Exception):
 
 
 class EngineWorker(QObject):
-    """Carries out jobs one after the other.
+    """Starts replies, which the engine makes together, and carries out the other jobs between them.
 
     Signals:
         happened(EngineEvent)
@@ -51,6 +49,7 @@ class EngineWorker(QObject):
     """
 
     happened = Signal(object)
+    _reply_ended = Signal(int)
     _save_wanted = Signal(int)
 
     def __init__(self, make_engine: Callable[[], ChatEngine], sessions: Path) -> None:
@@ -60,17 +59,52 @@ class EngineWorker(QObject):
         self._engine: ChatEngine | None = None
         self._model: ChatModel | None = None
         self._pool: SessionPool | None = None
-        self._save_wanted.connect(self._on_save_wanted, Qt.ConnectionType.QueuedConnection)
+        self._queue: deque[tuple[EngineRequest, JobCancel]] = deque()
+        self._active: set[int] = set()  # chats whose reply is being made
+        queued = Qt.ConnectionType.QueuedConnection
+        self._reply_ended.connect(self._on_reply_ended, queued)
+        self._save_wanted.connect(self._on_save_wanted, queued)
 
     def on_request(self, request: EngineRequest, cancel: JobCancel) -> None:
-        """Carry out a job; whatever goes wrong becomes an event."""
-        try:
-            self._run(request, cancel)
-        except LoadCancelledError:
-            log.info("loading was cancelled")
-        except Exception as error:
-            log.exception("job failed: %s", type(request).__name__)
-            self._tell_failure(request, self._explain(error))
+        """Carry out a job in its turn; whatever goes wrong becomes an event."""
+        self._queue.append((request, cancel))
+        self._go_on()
+
+    def drop_cancelled(self) -> None:
+        """End the replies that were stopped while they wait."""
+        waiting, self._queue = self._queue, deque()
+        for request, cancel in waiting:
+            if isinstance(request, Generate) and cancel.is_set():
+                self._tell(ReplyFinished(request.job_id, request.chat_id, request.reply_id, "cancelled"))
+            else:
+                self._queue.append((request, cancel))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Carry out what need not wait any longer."""
+        while self._queue and not self._has_to_wait(self._queue[0][0]):
+            request, cancel = self._queue.popleft()
+            try:
+                self._run(request, cancel)
+            except LoadCancelledError:
+                log.info("loading was cancelled")
+            except Exception as error:
+                log.exception("job failed: %s", type(request).__name__)
+                self._tell_failure(request, self._explain(error))
+
+    def _has_to_wait(self, request: EngineRequest) -> bool:
+        """Whether replies that are being made stand in the way of a job."""
+        match request:
+            case LoadModel() | CloseEngine():
+                return bool(self._active)
+            case Generate():
+                return request.chat_id in self._active or (self._pool is not None and self._pool.is_full(self._active))
+            case RestoreChat():
+                return False
+            case SaveChat() | ForgetChat():
+                return request.chat_id in self._active
+            case _:
+                assert_never(request)
 
     def _run(self, request: EngineRequest, cancel: JobCancel) -> None:
         match request:
@@ -78,6 +112,10 @@ class EngineWorker(QObject):
                 self._load(request, cancel)
             case Generate():
                 self._generate(request, cancel)
+            case RestoreChat():
+                # Replies that are being made go first, and memory that others use is not taken.
+                if self._pool is not None and not self._active:
+                    self._pool.restore(request.chat_id, request.n_ctx)
             case SaveChat():
                 if self._pool is not None:
                     self._pool.save(request.chat_id)
@@ -108,7 +146,7 @@ class EngineWorker(QObject):
         if self._engine is None:
             self._engine = self._make_engine()
         self._close_model()
-        self._model = self._engine.load_model(Path(request.path), request.n_threads, progress)
+        self._model = self._engine.load_model(Path(request.path), request.n_threads, request.options, progress)
         self._pool = SessionPool(self._model, self._sessions, self._tell)
         self._tell(ModelLoaded(request.job_id, self._model.info))
 
@@ -121,28 +159,22 @@ class EngineWorker(QObject):
             self._tell_failure(request, error)
             return
         self._tell(ReplyStarted(request.job_id, request.chat_id, request.reply_id))
-        session, note = self._pool.take(request.chat_id, request.n_ctx)
-        self._pool.mark_dirty(request.chat_id, request.reply_id)
-        stream = _Stream(self._tell, request, session)
-        ended: Ended | None = None
+        session, note = self._pool.take(request.chat_id, request.n_ctx, self._active)
+        self._pool.mark_dirty(request.chat_id, request.reply_id, is_kept=not request.is_temporary)
+        model_fp = self._model.info.fingerprint
+        stream = ReplyStream(self._tell, request, session, model_fp, note, self._explain, self._reply_ended.emit)
+        self._active.add(request.chat_id)
         try:
-            for event in session.reply(request, cancel):
-                if isinstance(event, Ended):
-                    ended = event
-                else:
-                    stream.take(event)
-        finally:
-            # What was made before an error is text a person has a right to.
-            stream.flush()
-        assert ended is not None
-        self._tell(
-            ReplyFinished(
-                *(request.job_id, request.chat_id, request.reply_id, ended.finish, ended.stats, None),
-                *(ended.token_ids, self._model.info.fingerprint, session.out_ids, session.n_used, session.n_ctx, note),
-            )
-        )
+            session.start(request, cancel, stream.take)
+        except BaseException:
+            self._active.discard(request.chat_id)
+            raise
+
+    def _on_reply_ended(self, chat_id: int) -> None:
+        self._active.discard(chat_id)
+        self._go_on()
         # At the end of the queue: a reply that waits goes first.
-        self._save_wanted.emit(request.chat_id)
+        self._save_wanted.emit(chat_id)
 
     def _on_save_wanted(self, chat_id: int) -> None:
         self.on_request(SaveChat(chat_id), JobCancel())
@@ -170,47 +202,3 @@ class EngineWorker(QObject):
 
     def _tell(self, event: EngineEvent) -> None:
         self.happened.emit(event)
-
-
-class _Stream:
-    """Gathers the text of one reply and passes it on often enough to look alive, seldom enough to cost nothing."""
-
-    def __init__(self, tell: Callable[[EngineEvent], None], request: Generate, session: ChatSession) -> None:
-        self._tell = tell
-        self._request = request
-        self._session = session
-        self._text: list[str] = []
-        self._n_generated = 0
-        self._first_at = 0.0
-        self._told_at = 0.0
-
-    def take(self, event: Prefilled | Generated) -> None:
-        """Take in one event of the session."""
-        now = time.monotonic()
-        if isinstance(event, Generated):
-            if self._n_generated == 0:
-                self._first_at = now
-            self._n_generated += 1
-            self._text.append(event.text)
-            if now - self._told_at >= EVENT_EVERY_S:
-                self.flush()
-        elif now - self._told_at >= EVENT_EVERY_S or event.n_done == 0 or event.n_done == event.n_total:
-            self._told_at = now
-            request = self._request
-            self._tell(PrefillProgress(request.job_id, request.chat_id, event.n_done, event.n_total, event.n_reused))
-
-    def flush(self) -> None:
-        """Pass on what was gathered."""
-        text = "".join(self._text)
-        self._text.clear()
-        self._told_at = now = time.monotonic()
-        if text:
-            # The first token costs no time of its own: it falls out of the prompt.
-            n, elapsed = self._n_generated - 1, now - self._first_at
-            request = self._request
-            self._tell(
-                TextChunk(
-                    *(request.job_id, request.chat_id, request.reply_id, text),
-                    *(self._n_generated, self._session.n_used, n / elapsed if n > 0 and elapsed > 0 else 0.0),
-                )
-            )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from app.bridge.port import SessionCopy
+
+MIN_FREE_BYTES = 2 << 30
+"""No session file is written while the disk has less room."""
 
 
 class SessionWriter:
@@ -29,6 +34,8 @@ class SessionWriter:
         def write() -> None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
+                if shutil.disk_usage(path.parent).free < MIN_FREE_BYTES:
+                    raise OSError(errno.ENOSPC, "less than 2 GB of the disk are free")
                 n_bytes = copy.write(path)
             except OSError as error:
                 done(0, error)

@@ -78,16 +78,22 @@ class ChatController(QObject):
         self._replies = Replies()
         self._open: OpenChat | None = None
         self._reading_id: int | None = None
-        self._is_readonly = False
+        self._is_readonly = self._is_temporary = False
         self._load_path = ""
         self._good_path = ""
         self.n_undo = 0
         self._make = RecordMaker(settings)
         self._drafts = Drafts(store, self)
 
+    def new_temporary_chat(self) -> None:
+        """Show an empty chat of which nothing will be written; it is gone when another one is opened."""
+        self.new_chat()
+        self._is_temporary, self._drafts.is_kept = True, False
+        self.notice.emit(self.tr("Nothing of this chat is written: it is gone when you leave it."))
+
     def new_chat(self) -> None:
         """Show an empty chat; it is kept from its first message on."""
-        self._drafts.keep()
+        self._leave_temporary()
         self._drafts.chat_id = None
         self._reading_id = None
         self._open = None
@@ -100,7 +106,7 @@ class ChatController(QObject):
 
     def open_chat(self, chat_id: int) -> None:
         """Show a chat, as soon as it is read."""
-        self._drafts.keep()
+        self._leave_temporary()
         self._reading_id = chat_id
         self._store.submit(records.OpenChat(chat_id))
 
@@ -112,6 +118,7 @@ class ChatController(QObject):
         new: list[MessageRecord] = []
         if chat is None:
             chat = self._open = OpenChat(self._make.chat(text), (), frozenset())
+            chat.is_temporary, self._is_temporary = self._is_temporary, False
             if self._settings.system_prompt.strip():
                 new.append(self._make.message(chat, None, "system", self._settings.system_prompt, is_pinned=True))
         parent = new[-1] if new else chat.leaf
@@ -150,7 +157,7 @@ class ChatController(QObject):
         """Show the branch through the version that is `step` places behind a message's."""
         chat = self._open
         old = chat.message(message_id) if chat is not None else None
-        if chat is None or old is None or old.id not in old.siblings:
+        if chat is None or old is None or old.id not in old.siblings or chat.is_temporary:
             return
         i = old.siblings.index(old.id) + step
         if 0 <= i < len(old.siblings):
@@ -161,7 +168,7 @@ class ChatController(QObject):
         """Make a chat of the branch up to a message and show it; the open chat stays as it is."""
         chat = self._open
         n = chat.index_of(message_id) + 1 if chat is not None else 0
-        if chat is None or n == 0 or self._is_readonly:
+        if chat is None or n == 0 or self._is_readonly or chat.is_temporary:
             return
         self._drafts.keep()
         record, first_id = self._make.fork(chat.chat, n, self.tr("{title} (fork)").format(title=chat.chat.title))
@@ -172,7 +179,7 @@ class ChatController(QObject):
     def delete_message(self, message_id: int) -> None:
         """Move a message and all that follows it to the bin; `undo_delete` brings them back."""
         chat = self._open
-        if chat is None or chat.message(message_id) is None:
+        if chat is None or chat.message(message_id) is None or chat.is_temporary:
             return
         reply = self._replies.live_in(chat.chat.id)
         if reply is not None:
@@ -238,13 +245,14 @@ class ChatController(QObject):
         """Load a model in the background; the one before is let go."""
         self._load_path = path
         self._board.set_loading(model_name(Path(path)), 0.0)
-        self._engine.load_model(path, self._settings.n_threads or None)
+        self._engine.load_model(path, self._settings.n_threads or None, self._settings.engine_options())
         self._show_status()
 
     def close(self) -> None:
         """Hand over what is not kept yet; storage is closed after this."""
         self._drafts.keep()
-        self._settings.last_chat = self.conversation.chat_id or 0
+        if self._open is not None and not self._open.is_temporary:
+            self._settings.last_chat = self._open.chat.id
         self._settings.sync()
 
     def on_store_event(self, event: StoreEvent) -> None:
@@ -310,20 +318,23 @@ class ChatController(QObject):
             is_unread=False,
         )
         chat_id = chat.chat.id
-        self._store.submit(records.AddMessages(chat.chat, (*new, reply)))
+        if not chat.is_temporary:
+            self._store.submit(records.AddMessages(chat.chat, (*new, reply)))
         job_id = self._engine.generate(
             *(chat_id, reply.id, prompt, self._settings.sampling(), self._settings.n_predict),
-            *(chat.chat.n_ctx, chat.out_ids, chat.began_at),
+            *(chat.chat.n_ctx, chat.out_ids, chat.began_at, chat.is_temporary),
         )
         self._replies.add(Reply(job_id, reply))
         self._board.start(chat_id, self._n_ctx_new())
         is_first = self.conversation.chat_id is None
         self._reading_id = None
-        self._settings.last_chat = self._drafts.chat_id = chat_id
+        self._drafts.chat_id = chat_id
+        self._settings.last_chat = 0 if chat.is_temporary else chat_id
         self.conversation.name(chat_id, chat.chat.title)
         for message in (*new, reply):
             self.conversation.append(message_item(message, is_out=False))
-        self.chats.put(replace(_row(chat.chat), is_generating=True))
+        if not chat.is_temporary:
+            self.chats.put(replace(_row(chat.chat), is_generating=True))
         self._show_status()
         if is_first:
             self.chat_opened.emit(chat_id)
@@ -384,6 +395,8 @@ class ChatController(QObject):
         self._show_status()
         self.chat_opened.emit(chat_id)
         self.draft_restored.emit(content.chat.draft)
+        if messages:
+            self._engine.restore_chat(chat_id, content.chat.n_ctx)
 
     def _on_model_loaded(self, info: ModelInfo) -> None:
         self._board.set_model(info)
@@ -451,6 +464,16 @@ class ChatController(QObject):
     def _n_ctx_new(self) -> int:
         model = self._board.model
         return self._settings.n_ctx or (min(model.n_ctx_train, N_CTX_DEFAULT) if model else 0)
+
+    def _leave_temporary(self) -> None:
+        chat = self._open
+        self._drafts.keep()
+        self._is_temporary, self._drafts.is_kept = False, True
+        if chat is not None and chat.is_temporary:
+            self.stop()
+            self._engine.forget_chat(chat.chat.id)
+            self._open = None
+            self._drafts.chat_id = None
 
     def _count_undo(self, n: int) -> None:
         self.n_undo += n

@@ -17,6 +17,7 @@ class Drafts(QObject):
     Attributes:
         chat_id: the chat whose draft it is; None for one without messages.
         of_new_chat: the draft of that one.
+        is_kept: the draft may be written; that of a temporary chat may not.
 
     Thread: GUI thread.
     """
@@ -25,6 +26,7 @@ class Drafts(QObject):
         super().__init__(parent)
         self.chat_id: int | None = None
         self.of_new_chat = ""
+        self.is_kept = True
         self._store = store
         self._text: str | None = None
         self._timer = QTimer(self)
@@ -40,9 +42,9 @@ class Drafts(QObject):
     def keep(self) -> None:
         """Hand the text to storage where it has changed."""
         self._timer.stop()
-        if self._text is None:
-            return
         text, self._text = self._text, None
+        if text is None or not self.is_kept:
+            return
         if self.chat_id is None:
             self.of_new_chat = text
         self._store.submit(SetDraft(self.chat_id, text))

@@ -21,12 +21,14 @@ class OpenChat:
         chat: the chat's own values.
         messages: its branch.
         out_ids: messages that are out of the context.
+        is_temporary: nothing of it is written.
     """
 
     def __init__(self, chat: ChatRecord, messages: Iterable[MessageRecord], out_ids: frozenset[int]) -> None:
         self.chat = chat
         self.messages = list(messages)
         self.out_ids = out_ids
+        self.is_temporary = False
 
     @property
     def leaf(self) -> MessageRecord | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.bridge.messages import PromptMessage, Sampling
+from app.bridge.messages import EngineOptions, PromptMessage, Sampling
 from app.storage.records import StoreRequest
 
 
 class Engine(Protocol):
     """What the controller asks of the engine; `app.bridge.client.EngineClient` does it."""
 
-    def load_model(self, path: str, n_threads: int | None = None) -> int:
+    def load_model(self, path: str, n_threads: int | None, options: EngineOptions) -> int:
         """Load a model; returns the job's id."""
 
     def generate(
@@ -24,11 +24,15 @@ class Engine(Protocol):
         n_ctx: int,
         out_ids: frozenset[int],
         began_at: str,
+        is_temporary: bool = False,
     ) -> int:
         """Make a reply; returns the job's id."""
 
     def cancel(self, job_id: int) -> None:
         """Stop a job."""
+
+    def restore_chat(self, chat_id: int, n_ctx: int) -> None:
+        """Have a chat's memory read for a reply that may be asked for soon."""
 
     def forget_chat(self, chat_id: int) -> None:
         """Let go of a chat's memory."""

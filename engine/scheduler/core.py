@@ -169,6 +169,8 @@ class Scheduler:
                 job.on_event(event)
             if slot.reply.is_over():
                 self._finish(slot)
+            else:
+                self._tell_progress(slot)
         except EngineError as error:
             self._fail(slot, error)
 
@@ -194,6 +196,7 @@ class Scheduler:
         for slot, batch in parts:
             row += batch.n_tokens
             slot.session.mark_decoded(batch.n_tokens)
+            self._tell_progress(slot)
             if slot.session.is_ready:
                 self._choose(slot, row)
 
@@ -226,6 +229,12 @@ class Scheduler:
                 self._finish(slot)
         except EngineError as error:
             self._fail(slot, error)
+
+    def _tell_progress(self, slot: Slot) -> None:
+        assert slot.job is not None
+        progress = slot.reply.progress() if slot.reply is not None else None
+        if progress is not None:
+            slot.job.on_event(progress)
 
     def _finish(self, slot: Slot) -> None:
         job, reply = slot.job, slot.reply

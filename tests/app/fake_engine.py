@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.bridge.cancel import JobCancel
-from app.bridge.messages import Finish, Generate, ModelInfo, ReplyStats, UserError
-from app.bridge.port import ChatModel, ChatSession, Ended, Generated, PortEvent, Prefilled
+from app.bridge.messages import EngineOptions, Finish, Generate, ModelInfo, ReplyStats, UserError
+from app.bridge.port import Broken, ChatModel, ChatSession, Ended, Generated, PortEvent, Prefilled
 
 
 class FakeError(Exception):
@@ -42,7 +42,9 @@ class FakeEngine:
     n_loaded: int = 0
     requests: list[Generate] = field(default_factory=list)
 
-    def load_model(self, path: Path, n_threads: int | None, progress: Callable[[float], None]) -> ChatModel:
+    def load_model(
+        self, path: Path, n_threads: int | None, options: EngineOptions, progress: Callable[[float], None]
+    ) -> ChatModel:
         self.threads.add(threading.get_ident())
         for i in range(10):
             time.sleep(self.load_s / 10)
@@ -96,7 +98,17 @@ class FakeSession:
     def n_used(self) -> int:
         return len(self.words)
 
-    def reply(self, request: Generate, cancel: JobCancel) -> Iterator[PortEvent]:
+    def start(self, request: Generate, cancel: JobCancel, on_event: Callable[[PortEvent], None]) -> None:
+        def run() -> None:
+            try:
+                for event in self._reply(request, cancel):
+                    on_event(event)
+            except FakeError as error:
+                on_event(Broken(error))
+
+        threading.Thread(target=run).start()
+
+    def _reply(self, request: Generate, cancel: JobCancel) -> Iterator[PortEvent]:
         engine = self.model.engine
         engine.threads.add(threading.get_ident())
         engine.requests.append(request)
@@ -110,13 +122,12 @@ class FakeSession:
         yield Prefilled(n_new, n_new, n_reused)
         finish: Finish = "stop"
         made: list[int] = []
+        stop = threading.Event()
+        cancel.pass_on(stop.set)
         for i in range(min(engine.n_words, request.n_predict)):
             if engine.fail_after is not None and i >= engine.fail_after:
                 raise FakeError("out of words")
-            stop = threading.Event()
-            with cancel.passed_on(stop.set):
-                stopped = stop.wait(engine.delay_s) if engine.delay_s else stop.is_set()
-            if stopped:
+            if stop.wait(engine.delay_s) if engine.delay_s else stop.is_set():
                 finish = "cancelled"
                 break
             word = f"w{i}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 
 from app.bridge.messages import (
+    EngineOptions,
     Finish,
     ModelInfo,
     ModelLoaded,
@@ -51,10 +52,11 @@ class ScriptedEngine:
         self.places: dict[int, tuple[int, int]] = {}
         self.cancelled: list[int] = []
         self.forgotten: list[int] = []
+        self.restored: list[int] = []
         self.loads: list[str] = []
         self._last_job_id = 0
 
-    def load_model(self, path: str, n_threads: int | None = None) -> int:
+    def load_model(self, path: str, n_threads: int | None, options: EngineOptions) -> int:
         self.loads.append(path)
         return self._next_job()
 
@@ -68,6 +70,7 @@ class ScriptedEngine:
         n_ctx: int,
         out_ids: frozenset[int],
         began_at: str,
+        is_temporary: bool = False,
     ) -> int:
         job_id = self._next_job()
         self.prompts[job_id] = messages
@@ -76,6 +79,9 @@ class ScriptedEngine:
 
     def cancel(self, job_id: int) -> None:
         self.cancelled.append(job_id)
+
+    def restore_chat(self, chat_id: int, n_ctx: int) -> None:
+        self.restored.append(chat_id)
 
     def forget_chat(self, chat_id: int) -> None:
         self.forgotten.append(chat_id)

@@ -134,19 +134,71 @@ def test_stop_acts_at_once(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> No
     assert time.monotonic() - began < 0.3
 
 
-def test_a_second_reply_waits_and_can_be_stopped_while_it_waits(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> None:
+def test_replies_of_several_chats_are_made_at_once(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> None:
     engine.n_words, engine.delay_s = 20, 0.01
     bench.load(qtbot)
     first, second, third = (bench.generate(i, "go", 100 * i) for i in (1, 2, 3))
     bench.client.cancel(second)
     assert bench.wait(qtbot, third).finish == "stop"
+    assert bench.wait(qtbot, first).finish == "stop"
+    assert bench.wait(qtbot, second).finish == "cancelled"
     events = [(type(e), e.job_id) for e in bench.recorder.events if isinstance(e, (ReplyStarted, ReplyFinished))]
-    assert events == [
-        *((ReplyStarted, first), (ReplyFinished, first), (ReplyFinished, second)),
-        *((ReplyStarted, third), (ReplyFinished, third)),
-    ]
-    stopped = bench.recorder.finished(second)
-    assert stopped is not None and stopped.finish == "cancelled"
+    assert events.index((ReplyStarted, third)) < events.index((ReplyFinished, first))
+    assert bench.recorder.text(first) == bench.recorder.text(third) != ""
+
+
+def test_a_reply_beyond_the_last_place_waits_and_can_be_stopped(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> None:
+    engine.n_words, engine.delay_s = 1000, 0.01
+    bench.load(qtbot)
+    running = [bench.generate(i, "go", 100 * i) for i in range(1, N_SESSIONS + 1)]
+    stopped, waiting = bench.generate(50, "go", 5000), bench.generate(51, "go", 5100)
+    qtbot.waitUntil(lambda: len(bench.recorder.of(ReplyStarted)) == N_SESSIONS, timeout=PATIENCE_MS)
+    bench.client.cancel(stopped)
+    assert bench.wait(qtbot, stopped).finish == "cancelled"
+    assert bench.recorder.finished(waiting) is None
+    engine.n_words = 3
+    bench.client.cancel(running[0])
+    assert bench.wait(qtbot, waiting).finish == "stop"
+    assert all(bench.recorder.finished(job_id) is None for job_id in running[1:])
+    for job_id in running:
+        bench.client.cancel(job_id)
+        bench.wait(qtbot, job_id)
+
+
+def test_a_chat_that_is_opened_is_read_from_its_file(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> None:
+    bench.load(qtbot)
+    bench.wait(qtbot, bench.generate(1, "alpha beta"))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(SessionSaved)), timeout=PATIENCE_MS)
+    bench.client.forget_chat(1)
+    qtbot.waitUntil(lambda: engine.open_sessions == 0, timeout=PATIENCE_MS)
+    bench.client.restore_chat(1, 0)
+    qtbot.waitUntil(lambda: engine.open_sessions == 1, timeout=PATIENCE_MS)
+    bench.client.restore_chat(2, 0)
+    assert bench.wait(qtbot, bench.generate(1, "alpha beta w0 w1 w2 w3 w4 on", 102)).stats.n_computed == 1
+    assert engine.open_sessions == 1
+
+
+def test_a_temporary_chat_writes_nothing(qtbot: QtBot, bench: Bench) -> None:
+    bench.load(qtbot)
+    messages = (PromptMessage(1, "user", "secret"),)
+    job_id = bench.client.generate(7, 2, messages, Sampling(), 10, 0, frozenset(), "", True)
+    bench.wait(qtbot, job_id)
+    bench.client.forget_chat(7)
+    bench.wait(qtbot, bench.generate(1, "go"))
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(SessionSaved)), timeout=PATIENCE_MS)
+    assert [path.name for path in bench.sessions.iterdir()] == ["1.fp-model.kv"]
+
+
+def test_no_file_is_written_while_the_disk_is_nearly_full(
+    qtbot: QtBot, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.bridge.writer.MIN_FREE_BYTES", 1 << 60)
+    bench.load(qtbot)
+    assert bench.wait(qtbot, bench.generate(1, "one two")).finish == "stop"
+    qtbot.waitUntil(lambda: bool(bench.recorder.of(SessionNotSaved)), timeout=PATIENCE_MS)
+    (event,) = bench.recorder.of(SessionNotSaved)
+    assert isinstance(event, SessionNotSaved) and "less than 2 GB" in event.reason
+    assert list(bench.sessions.iterdir()) == []
 
 
 def test_an_error_ends_the_reply_and_not_the_thread(
@@ -201,7 +253,7 @@ def test_a_newer_load_replaces_the_one_under_way(
 
 def test_memory_survives_in_files_and_few_chats_are_held(qtbot: QtBot, bench: Bench, engine: FakeEngine) -> None:
     bench.load(qtbot)
-    for chat_id in range(1, 8):
+    for chat_id in range(1, N_SESSIONS + 4):
         bench.wait(qtbot, bench.generate(chat_id, f"alpha beta {chat_id}", 10 * chat_id))
     assert engine.max_open_sessions == N_SESSIONS
     finished = bench.wait(qtbot, bench.generate(1, "alpha beta 1 w0 w1 w2 w3 w4 more", 200))

@@ -198,3 +198,22 @@ def test_a_later_schema_is_read_and_nothing_can_be_sent(desk: Desk, qapp: QAppli
     assert again.texts() == ["one", "eins"]
     assert "later version" in again.notices[-1]
     again.window.deleteLater()
+
+
+def test_a_temporary_chat_writes_nothing(desk: Desk, tmp_path: Path) -> None:
+    desk.say("kept", "yes")
+    desk.controller.new_temporary_chat()
+    desk.controller.set_draft("xyzzy draft")
+    desk.say("xyzzy one", "xyzzy reply")
+    desk.controller.edit(desk.id_of(0), "xyzzy two")
+    desk.answer("xyzzy other")
+    assert desk.texts() == ["xyzzy two", "xyzzy other"]
+    desk.controller.set_draft("xyzzy more")
+    assert [row.title for row in desk.controller.chats.rows()] == ["kept"]
+    chat_id = desk.controller.conversation.chat_id
+    desk.controller.new_chat()
+    assert desk.engine.forgotten == [chat_id]
+    desk.say("kept too", "yes")
+    desk.controller.close()
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"kept too" in written and b"xyzzy" not in written
