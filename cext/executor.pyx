@@ -79,7 +79,8 @@ cdef class Program:
         All ropes of a program have sections, or none has: their tokens have four positions, or one.
         """
         cdef int n_axes = 4 if sections else 1
-        if self.rope_axes not in (0, n_axes) or (sections and 2 * sum(sections) != n_rot) or len(sections) > 4:
+        if self.rope_axes not in (0, n_axes) or len(sections) > 4 or min(sections, default=0) < 0 or (
+                sections and 2 * sum(sections) != n_rot):
             raise ValueError(f"sections {sections} of {n_rot} dimensions")
         self.rope_axes = n_axes
         cdef RopeParams p

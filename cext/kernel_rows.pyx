@@ -66,7 +66,7 @@ cdef RopeParams _rope_params(dict params, const float[::1] freq_factors) except 
     p.beta_slow = params.get("beta_slow", 1.0)
     p.n_ctx_orig = params.get("n_ctx_orig", 4096)
     sections = params.get("sections", (0, 0, 0, 0))
-    if len(sections) != 4 or 2 * sum(sections) not in (0, p.n_rot):
+    if len(sections) != 4 or min(sections) < 0 or 2 * sum(sections) not in (0, p.n_rot):
         raise ValueError(f"sections {sections} of {p.n_rot} dimensions")
     p.sections = sections
     p.freq_factors = _optional(freq_factors, p.n_rot // 2, "freq_factors")

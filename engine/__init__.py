@@ -52,6 +52,7 @@ from engine.memory.kv_self import (
 from engine.memory.kv_view import KVCacheView
 from engine.model import Model, load_model
 from engine.perf import PerfData
+from engine.vision_model import VisionModel
 
 __all__ = [
     "Batch",
@@ -72,6 +73,7 @@ __all__ = [
     "Model",
     "PerfData",
     "ThreadPool",
+    "VisionModel",
     "create_context",
     "kv_cache_can_shift",
     "kv_cache_clear",

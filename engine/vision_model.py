@@ -9,7 +9,9 @@ from types import MappingProxyType
 
 from engine.arch.vision.base import VisionArch
 from engine.arch.vision.registry import create_vision_arch
+from engine.backend.cpu.stages import Weight
 from engine.backend.threads import make_pool
+from engine.errors import UnsupportedCallError
 from engine.gguf import GGUFFile, open_gguf
 from engine.graph.tensor import WeightInfo
 from engine.weights import WeightStore, check_tensors
@@ -25,7 +27,7 @@ class VisionModel:
     Attributes:
         gguf: the reader.
         arch: what the tower is.
-        weights: the weights by name; weight_infos: their shapes and types.
+        weight_infos: shape and type of every weight in use, by name.
         load_ms: time it took to load.
 
     Raises:
@@ -43,13 +45,19 @@ class VisionModel:
             self.weight_infos: Mapping[str, WeightInfo] = MappingProxyType(
                 {name: WeightInfo(info.shape, info.type) for name, info in tensors.items()}
             )
-            self.weights = WeightStore(self.gguf, tensors, make_pool(n_threads))
+            self._weights: WeightStore | None = WeightStore(self.gguf, tensors, make_pool(n_threads))
         except BaseException:
             self.gguf.close()
             raise
         self.load_ms = 1000 * (time.perf_counter() - began)
 
+    def weight(self, name: str) -> Weight:
+        """A weight as the backend reads it. Raises: TensorMissingError; UnsupportedCallError: closed."""
+        if self._weights is None:
+            raise UnsupportedCallError("weight", "a vision model that was closed")
+        return self._weights[name]
+
     def close(self) -> None:
-        """Let go of the file and the weights."""
-        self.weights = WeightStore(self.gguf, {}, make_pool(1))
+        """Let go of the file and the weights. Contexts of the tower must be closed before."""
+        self._weights = None
         self.gguf.close()

@@ -144,8 +144,8 @@ class ContextVision(ComputeMixin):
         if self._plan is None or n_patches > self._n_patches_max:
             layout = self._store.layout
             where = CacheLayout(layout.k_off(0), layout.v_off(0), layout.type_k, layout.type_v)
-            graph, weights = build_vision_graph(self._arch, self._model.weight_infos), self._model.weights
-            lowering = Lowering(graph, weights.__getitem__, lambda cache, il: where, n_patches, n_patches)
+            graph = build_vision_graph(self._arch, self._model.weight_infos)
+            lowering = Lowering(graph, self._model.weight, lambda cache, il: where, n_patches, n_patches)
             self._plan, self._n_patches_max = lowering.lower(), n_patches
         self._reserve(self._plan)
         return self._plan

@@ -293,6 +293,14 @@ def test_what_a_tower_does_not_have_is_said(call: str) -> None:
         getattr(tower("qwen2vl"), call)()
 
 
+def test_a_closed_tower_says_so() -> None:
+    seen = tower("qwen2vl")
+    seen.close()
+    seen.close()
+    with pytest.raises(UnsupportedCallError, match="closed"):
+        seen.encode(image("qwen2vl"))
+
+
 def test_rows_stand_in_a_text_like_the_tokens_that_they_are() -> None:
     tokens, ids = [1, 9, 200, 31, 7], [3, 70, 5, 260]
     rows = read_tensor(DATA / "llama" / "model.gguf", "token_embd.weight")[ids]
