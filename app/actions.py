@@ -134,6 +134,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec("pick_model", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Choose a model…"), ("Ctrl+L",), "pick_model"),
     ActionSpec("open_model", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Open a model file…"), ("Ctrl+O",), "open_model"),
+    ActionSpec("memory", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Memory of chats…"), (), "show_memory"),
     ActionSpec(
         "sidebar",
         Menu.VIEW,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
@@ -12,7 +11,6 @@ from app.bridge.messages import (
     N_CTX_DEFAULT,
     EngineEvent,
     JobFailed,
-    ModelInfo,
     ModelLoaded,
     ModelLoading,
     ModelsFound,
@@ -22,17 +20,17 @@ from app.bridge.messages import (
     SessionNotSaved,
     TextChunk,
 )
-from app.bridge.places import model_name
-from app.launch import default_models_folder
 from app.models.catalogue import ModelCatalogue
 from app.models.chat_list import ChatListModel, ChatRow
 from app.models.conversation import ConversationModel
 from app.models.drafts import Drafts
 from app.models.generation import GenerationState
+from app.models.model_loader import ModelLoader
 from app.models.open_chat import OpenChat, message_item, prompt_of
 from app.models.ports import Engine, Store
 from app.models.record_maker import RecordMaker
 from app.models.replies import Replies, Reply
+from app.models.session_files import SessionFilesModel
 from app.models.status import StatusBoard
 from app.settings import Settings
 from app.storage import records
@@ -47,6 +45,7 @@ class ChatController(QObject):
         conversation: the open chat.
         generation: what the model does for the open chat.
         catalogue: the models that were found.
+        session_files: the files of chats' memories.
         n_undo: deletions that can be undone.
 
     Signals:
@@ -76,11 +75,11 @@ class ChatController(QObject):
         self._settings = settings
         self._board = StatusBoard(self.generation)
         self._replies = Replies()
+        self.session_files = SessionFilesModel(store, self)
         self._open: OpenChat | None = None
         self._reading_id: int | None = None
         self._is_readonly = self._is_temporary = False
-        self._load_path = ""
-        self._good_path = ""
+        self._models = ModelLoader(engine, settings, self._board)
         self.n_undo = 0
         self._make = RecordMaker(settings)
         self._drafts = Drafts(store, self)
@@ -221,6 +220,10 @@ class ChatController(QObject):
         self._count_undo(-self.n_undo)
         self._store.submit(records.EmptyBin())
 
+    def apply_disk_budget(self) -> None:
+        """Let session files take what the settings say of the disk."""
+        self._store.submit(records.SetDiskBudget(self._settings.disk_budget_mb << 20))
+
     def search(self, text: str) -> None:
         """Look for chats that have a message with all words of a text; the list of chats shows them."""
         self._store.submit(records.SearchChats(text))
@@ -243,9 +246,7 @@ class ChatController(QObject):
 
     def load_model(self, path: str) -> None:
         """Load a model in the background; the one before is let go."""
-        self._load_path = path
-        self._board.set_loading(model_name(Path(path)), 0.0)
-        self._engine.load_model(path, self._settings.n_threads or None, self._settings.engine_options())
+        self._models.load(path)
         self._show_status()
 
     def close(self) -> None:
@@ -268,6 +269,8 @@ class ChatController(QObject):
                 self.open_chat(event.chat.id)
             case records.ChatsFound():
                 self.chats.set_found(event.text, event.chat_ids)
+            case records.SessionsListed():
+                self.session_files.take(event)
             case records.ReplySaved():
                 self._replies.mark_saved(event.message_id)
             case records.StoreFailed():
@@ -277,11 +280,12 @@ class ChatController(QObject):
         """Take in what the engine tells."""
         match event:
             case ModelLoading():
-                self._board.set_loading(model_name(Path(self._load_path)), event.fraction)
+                self._models.on_loading(event)
             case ModelLoaded():
-                self._on_model_loaded(event.info)
+                self._models.on_loaded(event.info)
             case JobFailed():
-                self._on_load_failed(event)
+                self.notice.emit(str(event.error))
+                self._models.on_failed(event)
             case ReplyStarted():
                 self._on_reply_started(event)
             case PrefillProgress():
@@ -313,7 +317,7 @@ class ChatController(QObject):
             chat.chat,
             leaf_id=reply.id,
             used_at=time.time(),
-            model_ref=model.path if model else self._load_path,
+            model_ref=model.path if model else self._models.path,
             draft="",
             is_unread=False,
         )
@@ -371,6 +375,8 @@ class ChatController(QObject):
         self._drafts.of_new_chat = event.draft
         self._is_readonly = event.is_readonly
         self._count_undo(event.n_undo)
+        if self._settings.disk_budget_mb:
+            self.apply_disk_budget()
         self.chats.set_rows(_row(chat) for chat in event.chats)
         if event.notice:
             self.notice.emit(event.notice)
@@ -397,20 +403,6 @@ class ChatController(QObject):
         self.draft_restored.emit(content.chat.draft)
         if messages:
             self._engine.restore_chat(chat_id, content.chat.n_ctx)
-
-    def _on_model_loaded(self, info: ModelInfo) -> None:
-        self._board.set_model(info)
-        self._good_path = self._settings.last_model = info.path
-        # Where one model lies there are others: the picker lists them from now on.
-        folder = str(Path(info.path).parent)
-        if folder not in self._settings.model_folders and folder != str(default_models_folder()):
-            self._settings.model_folders = (*self._settings.model_folders, folder)
-
-    def _on_load_failed(self, event: JobFailed) -> None:
-        self._board.set_model(None, event.error.sentence)
-        self.notice.emit(str(event.error))
-        if self._good_path and self._good_path != self._load_path:
-            self.load_model(self._good_path)
 
     def _on_reply_started(self, event: ReplyStarted) -> None:
         reply = self._replies.of_message(event.message_id)

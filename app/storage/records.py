@@ -161,6 +161,33 @@ class SearchChats:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDiskBudget:
+    """Session files may take so many bytes of the disk; 0: as many as are reasonable."""
+
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListSessions:
+    """Ask for the session files; `SessionsListed` answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinSession:
+    """Keep a session file whatever the budget says, or do so no longer; `SessionsListed` answers."""
+
+    name: str
+    is_pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WipeSessions:
+    """Delete session files; `SessionsListed` answers."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CloseStore:
     """Write what is pending and end the thread."""
 
@@ -178,6 +205,10 @@ StoreRequest = (
     | UndoDelete
     | EmptyBin
     | SearchChats
+    | SetDiskBudget
+    | ListSessions
+    | PinSession
+    | WipeSessions
     | CloseStore
 )
 
@@ -234,6 +265,31 @@ class ChatsFound:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionFile:
+    """One session file.
+
+    Attributes:
+        title: of its chat; empty where the chat is in the bin.
+        used_at: seconds since the epoch.
+    """
+
+    name: str
+    title: str
+    n_bytes: int
+    used_at: float
+    is_pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsListed:
+    """The session files, the one used last first, and how much of the disk they may take."""
+
+    files: tuple[SessionFile, ...]
+    budget_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplySaved:
     """The end of a reply is on disk."""
 
@@ -247,4 +303,4 @@ class StoreFailed:
     error: UserError
 
 
-StoreEvent = StoreOpened | ChatContent | ChatRestored | ChatsFound | ReplySaved | StoreFailed
+StoreEvent = StoreOpened | ChatContent | ChatRestored | ChatsFound | SessionsListed | ReplySaved | StoreFailed

@@ -31,6 +31,16 @@ class SessionTable:
                 ),
             )
 
+    def pin(self, file: str, is_pinned: bool) -> None:
+        """Keep a session file whatever the budget says, or do so no longer."""
+        with self._db.transaction(Durability.NORMAL) as connection:
+            connection.execute("UPDATE session SET pinned=? WHERE file=?", (is_pinned, file))
+
+    def pinned(self) -> frozenset[str]:
+        """Return the names of the session files to be kept."""
+        rows = self._db.connection.execute("SELECT file FROM session WHERE pinned AND file != ''")
+        return frozenset(str(row[0]) for row in rows)
+
     def finish_reply(self, event: ReplyFinished) -> None:
         """Note how full the memory is and who is out of it. Inside a transaction."""
         connection = self._db.connection

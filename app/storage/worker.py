@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -25,11 +26,16 @@ from app.storage.records import (
     DeleteMessage,
     EmptyBin,
     ForkChat,
+    ListSessions,
     MarkRead,
     OpenChat,
+    PinSession,
     RenameChat,
     ReplySaved,
     SearchChats,
+    SessionFile,
+    SessionsListed,
+    SetDiskBudget,
     SetDraft,
     ShowBranch,
     StoreEvent,
@@ -37,6 +43,7 @@ from app.storage.records import (
     StoreOpened,
     StoreRequest,
     UndoDelete,
+    WipeSessions,
 )
 from app.storage.search import MessageIndex
 from app.storage.session_table import SessionTable
@@ -71,6 +78,8 @@ class StorageWorker(QObject):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
+        self._sessions = folder / sessions.FOLDER_NAME
+        self._disk_budget = 0
         self._database: Database | None = None
         self._tables: _Tables | None = None
         self._pending: list[tuple[int, str]] = []
@@ -83,7 +92,7 @@ class StorageWorker(QObject):
         self._flush_timer.setInterval(FLUSH_MS)
         self._flush_timer.timeout.connect(self._flush)
         try:
-            (self._folder / sessions.FOLDER_NAME).mkdir(parents=True, exist_ok=True)
+            (self._sessions).mkdir(parents=True, exist_ok=True)
             database = Database.open(self._folder)
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
@@ -108,8 +117,9 @@ class StorageWorker(QObject):
         )
         if not database.is_readonly:
             now = time.time()
-            tables.bin.empty(now - BIN_DAYS * 86_400, self._folder / sessions.FOLDER_NAME)
-            sessions.prune(self._folder / sessions.FOLDER_NAME)
+            tables.bin.empty(now - BIN_DAYS * 86_400, self._sessions)
+            sessions.remove_halves(self._sessions)
+            self._prune(tables)
             database.backup_if_due(now)
 
     def on_request(self, request: StoreRequest) -> None:
@@ -147,6 +157,7 @@ class StorageWorker(QObject):
                     self._database.backup_if_due(time.time())
             elif isinstance(event, SessionSaved):
                 tables.sessions.keep(event)
+                self._prune(tables)
         except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
@@ -181,13 +192,38 @@ class StorageWorker(QObject):
                 if chat is not None:
                     self._tell(ChatRestored(chat))
             case EmptyBin():
-                tables.bin.empty(time.time(), self._folder / sessions.FOLDER_NAME)
+                tables.bin.empty(time.time(), self._sessions)
             case SearchChats():
                 self._tell(ChatsFound(request.text, tables.index.chats_with(request.text)))
+            case SetDiskBudget():
+                self._disk_budget = request.n_bytes
+                self._prune(tables)
+            case ListSessions():
+                self._tell_sessions(tables)
+            case PinSession():
+                tables.sessions.pin(request.name, request.is_pinned)
+                self._tell_sessions(tables)
+            case WipeSessions():
+                for name in request.names:
+                    (self._sessions / name).unlink(missing_ok=True)
+                self._tell_sessions(tables)
             case CloseStore():
                 pass
             case _:
                 assert_never(request)
+
+    def _prune(self, tables: _Tables) -> None:
+        sessions.prune(self._sessions, self._disk_budget, tables.sessions.pinned())
+
+    def _tell_sessions(self, tables: _Tables) -> None:
+        pinned = tables.sessions.pinned()
+        titles = {chat.id: chat.title for chat in tables.chats.chats()}
+        files = [
+            SessionFile(e.name, titles.get(e.chat_id, ""), e.n_bytes, e.used_at, e.name in pinned)
+            for e in reversed(sessions.entries(self._sessions))
+        ]
+        free = shutil.disk_usage(self._sessions).free
+        self._tell(SessionsListed(tuple(files), sessions.budget(self._sessions, self._disk_budget), free))
 
     def _tell_content(self, chats: ChatStore, chat_id: int) -> None:
         content = chats.content(chat_id)

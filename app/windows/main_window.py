@@ -26,6 +26,7 @@ from app.widgets.shortcut_help import ShortcutHelp
 from app.widgets.sidebar import Sidebar
 from app.widgets.status_line import StatusLine
 from app.windows.chat_commands import UNDO, ChatCommands
+from app.windows.memory_window import MemoryWindow
 
 _OPENED_SCHEMES = ("http", "https", "mailto")
 _LINK = "link:"
@@ -176,6 +177,12 @@ class MainWindow(QWidget):
     def toggle_sidebar(self) -> None:
         """Show or hide the list of chats."""
         self._set_sidebar_visible(self._sidebar.isHidden())
+
+    def show_memory(self) -> None:
+        """Show the session files, and how much they may take."""
+        window = MemoryWindow(self.controller, self._settings, self)
+        window.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        window.open()
 
     def show_shortcuts(self) -> None:
         """Show all actions with their keys."""

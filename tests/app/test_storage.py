@@ -143,9 +143,12 @@ def test_session_files_used_longest_ago_go_first(tmp_path: Path, monkeypatch: py
         path.write_bytes(bytes(1000))
         os.utime(path, (1000.0 - i, 1000.0 - i))
     (tmp_path / ".9.abc.kv.x1.part").write_bytes(b"half")
+    sessions.remove_halves(tmp_path)
     monkeypatch.setattr(sessions, "MAX_BYTES", 2500)
     assert sessions.prune(tmp_path) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.abc.kv", "1.abc.kv"]
+    assert sessions.prune(tmp_path, 1500, pinned={"1.abc.kv"}) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["1.abc.kv"]
 
 
 def test_drafts_titles_and_marks(tmp_path: Path) -> None:
