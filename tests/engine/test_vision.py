@@ -37,6 +37,7 @@ from engine.gguf import open_gguf, read_tensor
 from engine.gguf.writer import GGUFWriter, WriteValue
 from engine.types import F32Array, QuantType
 from tests.engine.oracle_cases import DATA, context, model, nmse
+from tests.engine.vision_reference import Reference
 
 CASES = ("smolvlm", "qwen2vl", "qwen25vl")
 
@@ -54,6 +55,17 @@ def image(name: str) -> F32Array:
 @pytest.mark.parametrize("name", CASES)
 def test_the_rows_are_the_reference_s(name: str) -> None:
     assert nmse(tower(name).encode(image(name)), np.load(DATA / name / "expected_embd.npy")) < 1e-11
+
+
+SIZES = [("smolvlm", (32, 32)), ("qwen2vl", (16, 16)), ("qwen2vl", (16, 176)), ("qwen2vl", (208, 112))]
+SIZES += [("qwen25vl", (28, 28)), ("qwen25vl", (252, 196)), ("qwen25vl", (112, 224)), ("qwen25vl", (28, 336))]
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES)
+def test_images_of_other_sizes_against_float64(name: str, size: tuple[int, int]) -> None:
+    pixels = np.random.default_rng(size[0]).integers(0, 256, (*size, 3)).astype(np.uint8)
+    want = Reference(DATA / name / "mmproj.gguf").encode(pixels / 255.0)
+    assert nmse(tower(name).encode(pixels), want.astype(np.float32)) < 1e-11
 
 
 @pytest.mark.parametrize("isa", cext.executor.isas())
