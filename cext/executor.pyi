@@ -21,6 +21,7 @@ class Program:
     names: list[str]
     arena_bytes: int
     slot_bytes: int
+    n_caches: int
     rope_axes: int
     def add_rope(
         self,

@@ -66,6 +66,7 @@ cdef class Program:
     cdef readonly list names
     cdef readonly int64_t arena_bytes
     cdef readonly int64_t slot_bytes  # of recurrent state that it reads and writes
+    cdef readonly int n_caches
     cdef readonly int rope_axes  # positions of a token: 4 or 1; 0 where nothing is rotated
 
     def __cinit__(self):
@@ -116,6 +117,7 @@ cdef class Program:
             _fill_rope(&p.rope, 0, 0, 10000.0, 1.0, 0.0, 1.0, 32.0, 1.0, 0)
         self.c.attns.push_back(p)
         self.c.attn_cache.push_back(cache)
+        self.n_caches = max(self.n_caches, cache + 1)
         return self.c.attns.size() - 1
 
     def add_table(self, PackedWeight weight not None):
@@ -313,6 +315,7 @@ cdef class Binding:
     cdef RunBinding c
     cdef Py_buffer views[7 + 4 * 4 + 1]  # slots, what MAX_CACHES bind, states
     cdef int n_views
+    cdef int n_caches  # that are bound
     cdef LargeBuffer arena
     cdef LargeBuffer work
     cdef object poll
@@ -353,6 +356,7 @@ cdef class Binding:
             logits: OUT f32[rows, n_vocab] or None, written from row logits_row; embd_out alike.
         """
         self.release()
+        self.n_caches = 0
         self.c.n_tokens, self.c.n_outputs, self.c.n_vocab = n_tokens, n_outputs, n_vocab
         self.c.states = NULL
         self.c.n_states = 0
@@ -377,8 +381,9 @@ cdef class Binding:
 
     def bind_cache(self, int i, pages, cells, runs, segments, int64_t n_segments):
         """Bind one cache's cells: pages u64[n_tokens], cells i32[n_tokens], runs KVRun[...], segments AttnSegment[n]."""
-        if i < 0 or i >= MAX_CACHES:
-            raise ValueError(f"cache {i}")
+        if i != self.n_caches or i >= MAX_CACHES:
+            raise ValueError(f"cache {i} behind {self.n_caches} others")
+        self.n_caches += 1
         cdef CacheBinding* cache = &self.c.caches[i]
         cache.pages = <uint8_t**>self._view(pages, 8 * self.c.n_tokens, False, "pages")
         cache.cells = <const int32_t*>self._view(cells, 4 * self.c.n_tokens, False, "cells")
@@ -420,6 +425,8 @@ cdef class Binding:
             raise ValueError("arena or work memory is too small")
         if program.rope_axes not in (0, self.rope_axes):
             raise ValueError(f"{self.rope_axes} positions a token where {program.rope_axes} are needed")
+        if program.n_caches > self.n_caches:
+            raise ValueError(f"a program with {program.n_caches} caches, {self.n_caches} are bound")
         if program.slot_bytes and not self.c.n_states:
             raise ValueError("a program with recurrences needs states")
         cdef const int32_t[::1] flag = abort_flag

@@ -43,6 +43,16 @@ class ContextEnc(Context):
         super().__init__(model, replace(params.scratch(), embeddings=True), kind)
         self.set_target(target)
 
+    def encode(self, batch: Batch) -> DecodeStatus:
+        """Compute hidden rows and, beside a decoder, make a source of each sequence's tokens; see `Context.encode`.
+
+        Raises: UnsupportedCallError: beside a decoder whose memory is detached.
+        """
+        memory = self._memory
+        if self.kind.stores_source and isinstance(memory, EncoderMemory) and memory.target is None:
+            raise UnsupportedCallError("encode", "an encoder whose decoder has no memory")
+        return super().encode(batch)
+
     def set_target(self, target: EncDecMemory | None) -> None:
         """Give what is encoded from now on to another memory of the same model and layout."""
         if isinstance(self._memory, EncoderMemory):
@@ -94,8 +104,6 @@ class ContextEncDec(ContextDec):
             BatchError, ContextFullError, KernelStatusError: the memory is what it was before.
             UnsupportedCallError: the memory is detached.
         """
-        if self._memory is None:
-            raise UnsupportedCallError("encode", f"{self.kind.name} without a memory")
         return self._enc.encode(batch)
 
     def memory_bytes(self) -> int:

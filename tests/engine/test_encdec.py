@@ -385,8 +385,11 @@ def test_a_clone_keeps_what_it_has() -> None:
     assert old.seq_pos_max(0) == len(tokens) - 1
     old.close()
     assert ctx.set_kv_self(None) is twin
-    with pytest.raises(UnsupportedCallError, match="encode is not available on ContextDec without a memory"):
-        ctx.encode(Batch.from_tokens(OTHER_SOURCE))
+    for each in (ctx, ctx.get_ctx_enc()):
+        with pytest.raises(
+            UnsupportedCallError, match="encode is not available on an encoder whose decoder has no mem"
+        ):
+            each.encode(Batch.from_tokens(OTHER_SOURCE))
 
 
 # -- kinds
