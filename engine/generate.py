@@ -158,6 +158,8 @@ class Reply:
         if model.arch.has_encoder:
             if turns:
                 raise UnsupportedCallError("a conversation", "an encoder-decoder, which takes one text at a time")
+            if not ids:
+                raise BatchError("the prompt is empty")
             self._source, ids = ids, (model.arch.decoder_start_token_id,)
         self._turns = turns or [Turn("prompt", ids, pinned=True)]
         self._session, self._params, self._cancel = session, params, cancel

@@ -128,7 +128,7 @@ class Gemma4(Gemma3):
     def build_inp_per_layer(self, g: GraphI, inp: Tensor) -> Tensor:
         """Every layer's own embedding f32[n_tokens, n_layer * n]: of the token, and from the model's embedding."""
         n, n_layer = self.n_embd_per_layer, self.hparams.n_layer
-        cur = ops.scale(ops.mul_mat(g.weight("per_layer_model_proj.weight"), inp), self.hparams.n_embd**-0.5)
+        cur = ops.scale(g.build_lora_mm(g.weight("per_layer_model_proj.weight"), inp), self.hparams.n_embd**-0.5)
         cur = self.build_norm(g, ops.reshape(cur, n_layer, n), "per_layer_proj_norm", -1)
         # (cur + sqrt(n) * rows) / sqrt(2), with the factors outside so that rows may be one row for all
         cur = ops.add(

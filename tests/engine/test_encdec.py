@@ -425,11 +425,13 @@ def test_contexts_without_a_source_say_so() -> None:
         engine.ContextDec(model("t5"), params).encode(Batch.from_tokens([0]))
 
 
-def test_a_conversation_is_refused() -> None:
+def test_a_conversation_and_nothing_are_refused() -> None:
     session = Session(encoded("t5"))
     turns = [engine.turns.Turn("1", (5, 6))]
     with pytest.raises(UnsupportedCallError, match="a conversation is not available on an encoder-decoder"):
         list(generate(session, turns, GenerateParams()))
+    with pytest.raises(BatchError, match="the prompt is empty"):
+        list(generate(session, [], GenerateParams()))
 
 
 # -- adapters
