@@ -117,6 +117,8 @@ def _entry(gguf: GGUFFile, path: Path, origin: str) -> ModelEntry:
         n_ctx_train = arch.hparams.n_ctx_train
         if arch.is_encoder:
             problem = "It makes vectors of texts and cannot chat"
+        elif arch.has_encoder:
+            problem = "It answers one text at a time and cannot chat"
         need_bytes = gguf.size_bytes + _cache_bytes(arch, min(n_ctx_train, N_CTX_DEFAULT)) + WORK_BYTES
     except EngineError as error:
         problem = user_error(error).sentence

@@ -77,8 +77,9 @@ class ContextEncDec(ContextDec):
 
     def __init__(self, model: Model, params: ContextParams) -> None:
         super().__init__(model, params)
-        # An encoder sees a source whole, so that its micro batch is as large as a batch.
-        enc_params = replace(params, n_ubatch=min(max(params.n_ubatch, params.n_batch), MAX_UBATCH))
+        # An encoder sees a source whole, so that its micro batch is as large as a batch; its cells are nobody's memory.
+        n_ubatch = min(max(params.n_ubatch, params.n_batch), MAX_UBATCH)
+        enc_params = replace(params, n_ubatch=n_ubatch, kv_bytes_max=None)
         self._enc = ContextEnc(model, enc_params, self._target())
         self._enc.abort_flag = self.abort_flag
 

@@ -160,14 +160,16 @@ def test_the_picker_lists_what_is_there(program: Program, qtbot: QtBot, tmp_path
     pytest.importorskip("cext.scan")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "broken.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
-    shutil.copy(DATA / "bert-cls" / "model.gguf", tmp_path / "models" / "bert.gguf")
+    for case in ("bert-cls", "t5"):
+        shutil.copy(DATA / case / "model.gguf", tmp_path / "models" / f"{case}.gguf")
     program.app.settings.model_folders = (str(tmp_path / "models"),)
     catalogue = program.app.controller.catalogue
     with qtbot.waitSignal(catalogue.refreshed, timeout=10_000):
         catalogue.refresh()
     entries = {entry.path.name: entry for entry in catalogue.entries()}
     assert "damaged" in entries["broken.gguf"].problem
-    assert "cannot chat" in entries["bert.gguf"].problem
+    assert entries["bert-cls.gguf"].problem == "It makes vectors of texts and cannot chat"
+    assert entries["t5.gguf"].problem == "It answers one text at a time and cannot chat"
 
 
 def test_a_second_process_on_the_folder_is_refused_and_heard(qtbot: QtBot, tmp_path: Path) -> None:
