@@ -27,6 +27,7 @@ cdef extern from "attn.h" namespace "cext" nogil:
         int32_t n_swa
         int32_t causal
         float max_alibi_bias
+        int64_t v_in_k
         const float* sinks
         const float* rel_bias
         int64_t rel_max

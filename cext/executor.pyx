@@ -94,10 +94,11 @@ cdef class Program:
 
     def add_attn(self, int cache, int n_head, int n_head_kv, int d_k, int d_v, int type_k, int type_v, int64_t k_off,
                  int64_t v_off, float scale, float softcap, int swa_kind, int n_swa, bint causal, float max_alibi_bias,
-                 sinks, rel_bias, int64_t rel_max, int rope):
+                 sinks, rel_bias, int64_t rel_max, int rope, bint v_in_k=False):
         """One layer's attention. Returns its index.
 
         Args:
+            v_in_k: v_off is that of V in K's row, and nothing else is stored.
             sinks: f32[n_head] or None.
             rel_bias: f32[n_head * (2 * rel_max + 1)] or None: added to scores by relative position.
             rope: index or -1.
@@ -108,7 +109,7 @@ cdef class Program:
         p.n_head, p.n_head_kv, p.d_k, p.d_v = n_head, n_head_kv, d_k, d_v
         p.type_k, p.type_v, p.k_off, p.v_off = type_k, type_v, k_off, v_off
         p.scale, p.softcap, p.swa_kind, p.n_swa = scale, softcap, swa_kind, n_swa
-        p.causal, p.max_alibi_bias = causal, max_alibi_bias
+        p.causal, p.max_alibi_bias, p.v_in_k = causal, max_alibi_bias, v_in_k
         p.sinks = pointer(sinks, n_head, self._keep)
         p.rel_bias, p.rel_max = pointer(rel_bias, n_head * (2 * rel_max + 1), self._keep), rel_max
         if rope >= 0:

@@ -58,6 +58,7 @@ cdef class Attention:
         self.p.swa_kind, self.p.n_swa = params.get("swa_kind", 0), params.get("n_swa", 0)
         self.p.causal = params.get("causal", True)
         self.p.max_alibi_bias = params.get("max_alibi_bias", 0.0)
+        self.p.v_in_k = params.get("v_in_k", False)
         rope = params.get("rope", {})
         self.p.rope.kind, self.p.rope.n_rot = rope.get("kind", 0), rope.get("n_rot", 0)
         self.p.rope.freq_base, self.p.rope.freq_scale = rope.get("freq_base", 10000.0), rope.get("freq_scale", 1.0)

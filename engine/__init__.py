@@ -13,6 +13,7 @@ from engine.context.kinds import (
     ContextBase,
     ContextHybrid,
     ContextKVSelf,
+    ContextKVSelfMLA,
     ContextRecurrent,
     create_context,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "ContextEncDec",
     "ContextHybrid",
     "ContextKVSelf",
+    "ContextKVSelfMLA",
     "ContextParams",
     "ContextRecurrent",
     "ContextVision",

@@ -35,7 +35,8 @@ struct AttnSegment {
 };
 static_assert(sizeof(AttnSegment) == 24, "AttnSegment is mirrored in Python");
 
-// One layer. In a page, K stands at k_off and V at v_off, each [n_head_kv][KV_PAGE_CELLS][row], row = kv_row_bytes.
+// One layer. In a page, K stands at k_off and V at v_off, each [n_head_kv][KV_PAGE_CELLS][row], row = kv_row_bytes. Where
+// V is a part of K's row (v_in_k), it stands at its place in the first one, of K's type.
 struct AttnParams {
   int32_t n_head, n_head_kv;
   int32_t d_k, d_v;
@@ -46,12 +47,13 @@ struct AttnParams {
   int32_t swa_kind, n_swa;
   int32_t causal;
   float max_alibi_bias;  // 0 = none
+  int64_t v_in_k;
   const float* sinks;    // [n_head] logits that take weight but have no value, or null
   const float* rel_bias;  // [n_head][2 * rel_max + 1] added to scores by cell_pos - pos, -rel_max first, or null
   int64_t rel_max;        // cells farther away count as this far
   RopeParams rope;       // for runs with a delta; kind ROPE_NONE where the layer does not rotate
 };
-static_assert(sizeof(AttnParams) == 152, "AttnParams is mirrored in Python");
+static_assert(sizeof(AttnParams) == 160, "AttnParams is mirrored in Python");
 
 struct AttnCall {
   const AttnParams* p;

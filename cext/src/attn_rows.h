@@ -164,7 +164,7 @@ inline Work begin_work(const AttnCall* call, const AttnTile* tile, int64_t i_hea
   w.n_group = p->n_head / p->n_head_kv;
   w.n_rows = tile->n_tokens * w.n_group;
   w.k_bytes = kv_row_bytes(p->type_k, p->d_k);
-  w.v_bytes = kv_row_bytes(p->type_v, p->d_v);
+  w.v_bytes = p->v_in_k ? w.k_bytes : kv_row_bytes(p->type_v, p->d_v);
   w.at = attn_scratch_layout(p);
   w.d_kp = w.at.d_k;
   w.d_vp = w.at.d_v;

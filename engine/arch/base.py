@@ -60,6 +60,7 @@ class LayerMemory:
         rope: how its keys are rotated (for shifts).
         factors: name of the tensor f32[n_rot / 2] that divides its frequencies, or "".
         swa_kind, n_swa: its sliding window ("none", 0 without one).
+        v_in_k: a value is the last d_v dims of its key, so that the key alone need be kept.
     """
 
     il: int
@@ -70,6 +71,7 @@ class LayerMemory:
     factors: str = ""
     swa_kind: str = "none"
     n_swa: int = 0
+    v_in_k: bool = False
 
 
 class Arch(ABC):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.arch.base import TensorSpec
+from engine.arch.base import LayerMemory, TensorSpec
 from engine.arch.decoder import DenseDecoder
 from engine.arch.moe_decoder import MoEDecoder
 from engine.errors import HparamError
@@ -111,6 +111,10 @@ class DeepSeek2(LatentAttention, MoEDecoder):
         yield from self.query_tensors(il)
         yield TensorSpec(f"blk.{il}.attn_k_b.weight", (n_head, self.n_lora_kv, self.d_nope))
         yield TensorSpec(f"blk.{il}.attn_v_b.weight", (n_head, self.d_v, self.n_lora_kv))
+
+    def layer_memory(self, il: int, n_ctx: int) -> LayerMemory:
+        """The rotated key that all heads share, and the latent, which is the value too."""
+        return replace(super().layer_memory(il, n_ctx), v_in_k=True)
 
     def build_self_attn(self, g: GraphI, cur: Tensor, pos: Tensor, il: int) -> Tensor:
         """Queries moved into the latent space, attention there, values moved out."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 KV_SELF = ContextKind("ContextKVSelf", GraphType.DEFAULT, make_memory, keeps_memory=True)
+KV_SELF_MLA = ContextKind("ContextKVSelfMLA", GraphType.DEFAULT, make_memory, keeps_memory=True)
 RECURRENT = ContextKind("ContextRecurrent", GraphType.DEFAULT, make_memory, keeps_memory=True)
 HYBRID = ContextKind("ContextHybrid", GraphType.DEFAULT, make_memory, keeps_memory=True)
 BASE = ContextKind("ContextBase", GraphType.DEFAULT, make_memory, keeps_memory=False)
@@ -29,6 +30,13 @@ class ContextKVSelf(Context):
 
     def __init__(self, model: Model, params: ContextParams) -> None:
         super().__init__(model, params, KV_SELF)
+
+
+class ContextKVSelfMLA(Context):
+    """A decoder's context with a cache of latents, from which its attention takes keys and values alike."""
+
+    def __init__(self, model: Model, params: ContextParams) -> None:
+        super().__init__(model, params, KV_SELF_MLA)
 
 
 class ContextRecurrent(Context):
@@ -62,7 +70,7 @@ def create_context(model: Model, params: ContextParams | None = None) -> Context
         return ContextEncDec(model, params)
     if model.arch.is_encoder:
         return ContextEnc(model, params)
-    if not model.arch.state_spec():
-        return ContextKVSelf(model, params)
-    has_cells = bool(model.arch.memory_spec(params.n_ctx or model.n_ctx_train))
-    return ContextHybrid(model, params) if has_cells else ContextRecurrent(model, params)
+    layers = model.arch.memory_spec(params.n_ctx or model.n_ctx_train)
+    if model.arch.state_spec():
+        return ContextHybrid(model, params) if layers else ContextRecurrent(model, params)
+    return (ContextKVSelfMLA if any(layer.v_in_k for layer in layers) else ContextKVSelf)(model, params)

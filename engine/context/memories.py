@@ -50,14 +50,16 @@ def make_encoder_memory(model: Model, params: ContextParams, n_ctx: int) -> Memo
 
 def _make_spec(model: Model, layers: tuple[LayerMemory, ...], states: tuple[LayerState, ...]) -> MemorySpec:
     swa = [layer for layer in layers if layer.n_swa > 0]
-    kind: Literal["kv", "iswa", "recurrent", "hybrid"] = "iswa" if swa and len(swa) < len(layers) else "kv"
+    kind: Literal["kv", "iswa", "mla", "recurrent", "hybrid"] = "iswa" if swa and len(swa) < len(layers) else "kv"
+    if any(layer.v_in_k for layer in layers):
+        kind = "mla"
     if states:
         kind = "hybrid" if layers else "recurrent"
     # Which set of frequencies a long-context model uses depends on n_ctx: cells of one mean nothing to the other.
     factors = sorted({layer.factors for layer in layers} & model.weight_infos.keys())
     return MemorySpec(
         kind=kind,
-        layers=tuple(LayerKV(layer.il, layer.n_head_kv, layer.d_k, layer.d_v) for layer in layers),
+        layers=tuple(_layer_kv(layer) for layer in layers),
         fingerprint=" ".join((model.fingerprint, *factors)),
         rope=NumpyRopeShift({layer.il: _rope_layer(model, layer) for layer in layers}),
         swa_layers=frozenset(layer.il for layer in swa),
@@ -65,6 +67,11 @@ def _make_spec(model: Model, layers: tuple[LayerMemory, ...], states: tuple[Laye
         swa_kind=SwaKind[swa[0].swa_kind.upper()] if swa else SwaKind.NONE,
         states=states,
     )
+
+
+def _layer_kv(layer: LayerMemory) -> LayerKV:
+    own, latent = (0, layer.d_v) if layer.v_in_k else (layer.d_v, 0)
+    return LayerKV(layer.il, layer.n_head_kv, layer.d_k, own, latent)
 
 
 def _make_params(params: ContextParams, n_ctx: int) -> MemoryParams:

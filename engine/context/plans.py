@@ -54,7 +54,7 @@ class Plans:
             return self._model.weight(name) if extra is None else extra
 
         def layout(cache: int, il: int) -> CacheLayout:
-            return CacheLayout(*memory.kv_offsets(il), *memory.kv_types(il))
+            return CacheLayout(*memory.kv_offsets(il), *memory.kv_types(il), memory.v_in_k)
 
         result = self._model.arch.build(self.builder(topology, adapters, memory))
         lowering = Lowering(

@@ -58,12 +58,19 @@ class RopeShift(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerKV:
-    """What one layer keeps of a token."""
+    """What one layer keeps of a token.
+
+    Attributes:
+        il: the layer.
+        n_head_kv: heads; d_k, d_v: values of one head's K and V, d_v 0 where only K is kept.
+        d_latent: how many values at the end of a K are V as well, where only K is kept.
+    """
 
     il: int
     n_head_kv: int
     d_k: int
-    d_v: int  # 0: K only
+    d_v: int
+    d_latent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +256,14 @@ class Memory(ABC):
     Attributes:
         is_attached: whether a context uses it; contexts keep this.
         split_policy: what its micro batches must be like.
+        v_in_k: whether values are a part of the rows of keys, and not kept beside them.
 
     Thread: one at a time. A `clone` may be used, saved and closed in another thread.
     """
 
     is_attached: bool = False
     split_policy: ClassVar[SplitPolicy] = SplitPolicy.SIMPLE
+    v_in_k: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -91,4 +91,4 @@ class KVLayout:
 
     def describe_layers(self) -> str:
         """The layers in a line, whatever their types."""
-        return " ".join(f"{s.il}:{s.n_head_kv}x{s.d_k}/{s.d_v}" for s in self.layers)
+        return " ".join(f"{s.il}:{s.n_head_kv}x{s.d_k}/{s.d_v or -s.d_latent}" for s in self.layers)

@@ -169,7 +169,8 @@ class Lowering(RecurrentLowering):
         stage = self._rows_stage(node, self._symbol(node))
         if node.op is Op.STORE_KV:
             spec = node.attn()
-            use_k, use_v = self._use(self.at[id(src[0])]), self._use(self.at[id(src[1])])
+            use_k = self._use(self.at[id(src[0])])
+            use_v = None if self.layout(spec.cache, spec.il).v_in_k else self._use(self.at[id(src[1])])
             self._row_op(stage, STORE_KV, src[0].n_row, None, use_k, use_v, arg=self._attn_index(spec))
             self.at[id(node)] = self.at[id(src[0])]
             return
@@ -351,7 +352,7 @@ class Lowering(RecurrentLowering):
             self.attns[spec.il] = self.program.add_attn(
                 spec.cache, spec.n_head, spec.n_head_kv, spec.d_k, spec.d_v, int(layout.type_k), int(layout.type_v),
                 layout.k_off, layout.v_off, spec.scale, spec.softcap, SWA_KINDS[spec.swa_kind], spec.n_swa, spec.causal,
-                spec.max_alibi_bias, extras[0] if extras else None, rel_bias, REL_MAX, rope,
+                spec.max_alibi_bias, extras[0] if extras else None, rel_bias, REL_MAX, rope, layout.v_in_k,
             )  # fmt: skip
         return self.attns[spec.il]
 

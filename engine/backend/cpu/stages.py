@@ -59,12 +59,13 @@ Weight = PackedWeight | MappedWeight | F32Array
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """Where a layer's keys and values lie in a page of its cache, and their types."""
+    """Where a layer's keys and values lie in a page of its cache, and their types; v_in_k: V is a part of K's rows."""
 
     k_off: int
     v_off: int
     type_k: QuantType
     type_v: QuantType
+    v_in_k: bool = False
 
 
 @dataclass(slots=True, eq=False)
