@@ -76,15 +76,17 @@ cdef class Attention:
 
     def store(self, const float[:, ::1] k not None, const float[:, ::1] v not None, const uint64_t[::1] pages not None,
               const int32_t[::1] cells not None):
-        """Write K, f32[n_tokens, n_head_kv * d_k], and V alike to the page and cell of each token."""
+        """Write K, f32[n_tokens, n_head_kv * d_k], and V alike to the page and cell of each token; no V within K."""
         cdef Py_ssize_t n = k.shape[0]
         if v.shape[0] != n or pages.shape[0] != n or cells.shape[0] != n:
             raise ValueError("k, v, pages and cells differ in length")
         if k.shape[1] != self.p.n_head_kv * self.p.d_k or v.shape[1] != self.p.n_head_kv * self.p.d_v:
             raise ValueError("k or v has the wrong width")
+        cdef const float* values = NULL
         if n:
-            self.kernels.store(&self.p, &k[0, 0], k.shape[1], &v[0, 0], v.shape[1], <uint8_t**> &pages[0], &cells[0],
-                               0, n)
+            if not self.p.v_in_k:
+                values = &v[0, 0]
+            self.kernels.store(&self.p, &k[0, 0], k.shape[1], values, v.shape[1], <uint8_t**> &pages[0], &cells[0], 0, n)
 
     def run(self, q, pos, segments, runs, int n_threads=1, int n_ctx=4096, bint is_reversed=False):
         """Attend. Returns out, f32[n_tokens, n_head * d_v], and the numbers of tasks of the two phases.

@@ -19,7 +19,7 @@ import numpy as np
 from engine.batch import on_every_axis
 from engine.errors import ParamError, StateFileError, StateMismatchError, StateVersionError
 from engine.io import BlockWriter
-from engine.memory import KVCache, KVCacheMLA, KVLayout, LayerKV, Memory
+from engine.memory import KVCache, KVLayout, LayerKV, Memory
 from engine.memory.kv_rows import RowMatrix, RowStore, write_row_stores
 from engine.memory.layout import FLOAT_TYPES
 from engine.types import I32Array, QuantType
@@ -52,7 +52,7 @@ class LlamaState:
     """
 
     def __init__(self, data: bytes, arch: str, memory: Memory, name: object = "") -> None:
-        if not isinstance(memory, KVCache) or isinstance(memory, KVCacheMLA):
+        if not isinstance(memory, KVCache):
             raise StateMismatchError(f"files of llama.cpp are not read into a {type(memory).__name__}", name)
         source = _Source(data, name)
         magic = source.take(4)
@@ -202,9 +202,12 @@ def _read_rows(
     if v_trans > 1 or n_layer != len(layers):
         raise StateMismatchError(f"holds {n_layer} layers, the model keeps {len(layers)} here", source.name)
     n = len(pos)
-    k = [_read_plane(source, n, layer.n_head_kv * layer.d_k) for layer in layers]
+    k = [_rotated_first(*_read_plane(source, n, layer.n_head_kv * layer.d_k), layer) for layer in layers]
     read_v = _read_transposed if v_trans else _read_plane
-    v = [read_v(source, n, layer.n_head_kv * layer.d_v) for layer in layers]
+    v = [
+        read_v(source, n, layer.n_head_kv * layer.d_v) if layer.d_v else (k[i][0], np.zeros((n, 0), np.uint8))
+        for i, layer in enumerate(layers)
+    ]
     types = {(type_k, type_v) for (type_k, _), (type_v, _) in zip(k, v, strict=True)}
     if len(types) != 1:
         raise source.error("layers of different cache types")
@@ -213,6 +216,12 @@ def _read_rows(
     except ParamError as error:
         raise source.error(str(error)) from None
     return RowStore(layout, pos, seq_ids, tuple(rows for _, rows in k), tuple(rows for _, rows in v), axes)
+
+
+def _rotated_first(cache_type: QuantType, rows: RowMatrix, layer: LayerKV) -> tuple[QuantType, RowMatrix]:
+    """Rows of latents, behind which llama.cpp keeps the rotated part, as our caches keep them."""
+    d_rotated = layer.d_k - layer.d_latent if layer.d_latent else 0
+    return cache_type, np.roll(rows, d_rotated * rows.shape[1] // layer.d_k, axis=1)
 
 
 def _read_type(source: _Source) -> tuple[QuantType, int]:

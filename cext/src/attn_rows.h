@@ -100,8 +100,8 @@ inline void read_block(int32_t type, const uint8_t* block, WholeBlock* out) {
   if (type == TYPE_IQ4_NL) look_up(kIq4, out->q);
 }
 
-inline void widen_blocks(int32_t type, const uint8_t* row, int64_t row_bytes, int64_t d, float* out) {
-  const int64_t n = d / 32, block_bytes = row_bytes / n;
+inline void widen_blocks(int32_t type, const uint8_t* row, int64_t d, float* out) {
+  const int64_t n = d / 32, block_bytes = kv_row_bytes(type, 32);
   for (int64_t b = 0; b < n; ++b) {
     WholeBlock block;
     read_block(type, row + b * block_bytes, &block);
@@ -128,7 +128,7 @@ inline void widen_rows(int32_t type, const uint8_t* rows, int64_t row_bytes, int
     if (is_plain)
       kv_decode_row(type, rows + r * row_bytes, d, out + r * ld);
     else
-      widen_blocks(type, rows + r * row_bytes, row_bytes, d, out + r * ld);
+      widen_blocks(type, rows + r * row_bytes, d, out + r * ld);
     for (int64_t i = d; i < ld; ++i) out[r * ld + i] = 0.0f;
   }
 }

@@ -25,8 +25,8 @@ class KVCacheMLA(KVCacheUnified):
     @classmethod
     def create(cls, spec: MemorySpec, params: MemoryParams, budget: PageBudget | None = None) -> KVCacheMLA:
         """An empty cache. Raises: ParamError: a layer with a V of its own, or a type that the row's parts forbid."""
-        if any(layer.d_v for layer in spec.layers):
-            raise ParamError("a latent cache keeps no V")
+        if any(layer.d_v or not 0 < layer.d_latent < layer.d_k for layer in spec.layers):
+            raise ParamError("a latent cache keeps no V, but rows that end with a latent")
         for layer in spec.layers:
             row_bytes(params.type_k, layer.d_k - layer.d_latent, "the rotated part of a latent row")
         params = replace(params, type_v=params.type_k)

@@ -63,8 +63,8 @@ class RowStore:
             for layer, k, v in zip(self.layout.layers, self.k, self.v, strict=True):
                 for rows in (k, v):
                     part = rows[i : i + PAGE_CELLS]
-                    by_head = part.reshape(len(part), layer.n_head_kv, -1).transpose(1, 0, 2)
-                    yield by_head.tobytes()
+                    by_head = part.reshape(len(part), layer.n_head_kv, part.shape[1] // layer.n_head_kv)
+                    yield by_head.transpose(1, 0, 2).tobytes()
 
 
 def write_row_stores(writer: BlockWriter, fingerprint: str, stores: Sequence[RowStore], *, is_full: bool) -> None:

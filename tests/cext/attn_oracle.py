@@ -64,8 +64,11 @@ class Cache:
         self.k_bytes = rows.kv_row_bytes(params["type_k"], d_k)
         self.v_bytes = rows.kv_row_bytes(params["type_v"], d_v)
         k_off = 128
+        self.v_step = self.v_bytes
         v_off = (k_off + n_kv * PAGE_CELLS * self.k_bytes + 63) // 64 * 64 + 64
         page_bytes = (v_off + n_kv * PAGE_CELLS * self.v_bytes + 63) // 64 * 64
+        if params.get("v_in_k"):  # its last values
+            v_off, self.v_step = k_off + rows.kv_row_bytes(params["type_k"], d_k - d_v), self.k_bytes
         self.params = {**params, "k_off": k_off, "v_off": v_off}
         self.memory = np.full(n_pages * page_bytes + 64, 0xFF, np.uint8)
         start = -self.memory.ctypes.data % 64
@@ -73,8 +76,10 @@ class Cache:
         self.free = [(page, 0) for page in self.rng.permutation(n_pages)]
 
     def row(self, is_k: bool, page: int, head: int, cell: int) -> npt.NDArray[np.uint8]:
-        off, n = (self.params["k_off"], self.k_bytes) if is_k else (self.params["v_off"], self.v_bytes)
-        at = off + (head * PAGE_CELLS + cell) * n
+        off, n, step = self.params["v_off"], self.v_bytes, self.v_step
+        if is_k:
+            off, n, step = self.params["k_off"], self.k_bytes, self.k_bytes
+        at = off + (head * PAGE_CELLS + cell) * step
         return self.pages[page, at : at + n]
 
     def take(self, n: int) -> tuple[int, int, int]:

@@ -84,6 +84,14 @@ def test_head_sizes(isa: int, d: int, n: int) -> None:
         check(isa, params(3, 1, d, type_), [(0, 90)], range(90 - n, 90))
 
 
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("n", (1, 9))
+def test_values_that_are_a_part_of_keys(isa: int, type_: int, n: int) -> None:
+    for n_head_kv, rotated in ((1, 32), (2, 64)):
+        p = params(8, n_head_kv, rotated + 96, type_, d_v=96, v_in_k=True)
+        check(isa, p, [(0, 300)], range(300 - n, 300))
+
+
 @pytest.mark.parametrize("heads", ((2, 2), (4, 2), (6, 2), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1), (20, 1)))
 @pytest.mark.parametrize("n", (1, 7))
 def test_groups(isa: int, heads: tuple[int, int], n: int) -> None:

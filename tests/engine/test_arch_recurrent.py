@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine.context.kinds import ContextBase, ContextHybrid, ContextKVSelf, ContextRecurrent
+from engine.context.kinds import ContextBase, ContextHybrid, ContextKVSelf, ContextKVSelfMLA, ContextRecurrent
 from engine.errors import UnsupportedCallError
 from tests.engine.oracle_cases import (
     bound_of,
@@ -149,6 +149,7 @@ def test_the_context_kind_follows_from_what_the_model_keeps() -> None:
     assert isinstance(context("mamba"), ContextRecurrent)
     assert isinstance(context("lfm2"), ContextHybrid)
     assert isinstance(context("llama"), ContextKVSelf)
+    assert isinstance(context("deepseek2-yarn"), ContextKVSelfMLA)
     with pytest.raises(UnsupportedCallError, match="state_offsets"):
         context("llama").get_kv_self().state_offsets(0)
 

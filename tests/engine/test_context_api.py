@@ -22,6 +22,7 @@ PARAMS = engine.ContextParams(
 KINDS: dict[str, Callable[[], engine.Context]] = {
     "ContextBase": lambda: engine.ContextBase(model("llama"), PARAMS),
     "ContextKVSelf": lambda: engine.create_context(model("gemma3"), PARAMS),
+    "ContextKVSelfMLA": lambda: engine.create_context(model("deepseek2-yarn"), PARAMS),
     "ContextRecurrent": lambda: engine.create_context(model("mamba"), PARAMS),
     "ContextHybrid": lambda: engine.create_context(model("falcon-h1"), PARAMS),
     "ContextDec": lambda: engine.create_context(model("t5"), PARAMS),

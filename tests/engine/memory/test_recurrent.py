@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -26,6 +27,7 @@ from engine.memory import (
     create_cache,
     create_memory,
 )
+from engine.types import QuantType
 from tests.engine.memory.helpers import LAYERS, N_SWA, NO_OUTPUT, ROPE, ubatch, ubatch_of, write
 
 STATES = (LayerState(4, 6, 10), LayerState(6, 3, 0))
@@ -355,9 +357,15 @@ def test_every_flipped_byte_is_seen(kind: str) -> None:
 
 
 def test_latent_cache_has_no_v() -> None:
-    layers = tuple(type(layer)(layer.il, 1, 8, 0) for layer in LAYERS)
+    layers = tuple(replace(layer, n_head_kv=1, d_k=8, d_v=0, d_latent=6) for layer in LAYERS)
     cache = create_cache(MemorySpec("mla", layers, "test", ROPE), MemoryParams(n_ctx=100))
     assert cache.stores[0].layout.cell_bytes == 4 * 8 * 2 and "mla" in cache.fingerprint
     assert type(cache.clone()) is type(cache)
+    first, last = cache.kv_offsets(0), cache.kv_offsets(3)
+    assert first == (0, 2 * 2) and last == (
+        3 * 64 * 8 * 2,
+        3 * 64 * 8 * 2 + 2 * 2,
+    )  # behind the two rotated values, f16
+    assert cache.kv_types(0) == (QuantType.F16, QuantType.F16)
     with pytest.raises(ParamError):
         create_cache(MemorySpec("mla", LAYERS, "test", ROPE), MemoryParams(n_ctx=100))
