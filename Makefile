@@ -10,7 +10,7 @@ SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 SOURCES := pyproject.toml setup.py $(wildcard tools/*.py cext/*.pyx cext/*.pxd cext/src/*.cpp cext/src/*.h)
 ARGS ?=
 
-.PHONY: run test build lint models bench soak sanitize clean help
+.PHONY: run test build lint models bench crash soak sanitize clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -36,6 +36,9 @@ bench: $(READY_TO_RUN) $(SMOLLM2) ## tokens a second of the default model
 
 soak: $(READY_TO_TEST) ## ten minutes of random operations on every kind of memory
 	@CAUSERIE_SOAK_S=600 $(PY) -m pytest tests/soak $(ARGS)
+
+crash: $(READY_TO_TEST) ## kill the store and the session writer 1,000 times, the whole program 100 times
+	@$(PY) -m tests.crash.rounds 1000 100
 
 sanitize: $(READY_TO_TEST) ## the tests of the compiled core under the address and undefined-behaviour sanitizers
 	@$(PY) tools/sanitize.py $(ARGS)
