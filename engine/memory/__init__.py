@@ -20,7 +20,8 @@ from engine.memory.base import (
     SwaKind,
     Tx,
 )
-from engine.memory.encdec import EncDecMemory, EncoderMemory
+from engine.memory.encdec import EncDecMemory
+from engine.memory.encoder import EncoderMemory
 from engine.memory.hybrid import HybridMemory
 from engine.memory.kv import KVCache
 from engine.memory.kv_iswa import KVCacheISWA
