@@ -177,12 +177,19 @@ def _schema(connection: sqlite3.Connection) -> int:
 
 
 def _schema_of(path: Path) -> int:
-    """Return the schema of a file without changing a byte of it, 0 where there is none."""
+    """Return the schema of a file, 0 where there is none; a file that was closed in order does not change by it."""
     if not path.exists() or path.stat().st_size == 0:
         return 0
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        has_meta = connection.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone()
-        return _schema(connection) if has_meta else 0
+    for mode in ("ro", "rw"):
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)) as connection:
+            try:
+                has_meta = connection.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone()
+                return _schema(connection) if has_meta else 0
+            except sqlite3.OperationalError as error:
+                # A journal that a kill left behind is rolled back first, which is a change.
+                if mode == "rw" or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+                    raise
+    return 0
 
 
 def _set_aside(path: Path) -> Path:

@@ -1,0 +1,148 @@
+"""The tree of messages in the cache: what an edit, a reply made again, a fork and a step back compute, to the token."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.bridge.cancel import JobCancel
+from app.bridge.local_engine import LocalEngine, LocalModel, LocalSession
+from app.bridge.messages import EngineOptions, Generate, PromptMessage, Sampling
+from app.bridge.pool import SessionPool
+from app.bridge.port import Broken, Ended, PortEvent
+from tests.engine.oracle_cases import DATA
+
+N_PREDICT = 6
+GREEDY = Sampling(temperature=0.0)
+
+
+class Chats:
+    """A pool on a tiny model; messages are named by their ids, as in a chat."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        path = DATA / name / "model.gguf"
+        self.model: LocalModel = LocalEngine().load_model(path, 1, EngineOptions(), lambda fraction: None)
+        self.pool = SessionPool(self.model, folder, lambda event: None)
+        self._n = 0
+
+    def ask(self, chat_id: int, branch: list[PromptMessage], n_ctx: int = 0) -> tuple[Ended, PromptMessage]:
+        """Have the branch answered; also the reply as a message."""
+        self._n += 1
+        session, note = self.pool.take(chat_id, n_ctx, ())
+        assert note == ""
+        over, events = threading.Event(), list[PortEvent]()
+
+        def on_event(event: PortEvent) -> None:
+            events.append(event)
+            if isinstance(event, (Ended, Broken)):
+                over.set()
+
+        reply_id = 10_000 + self._n
+        request = Generate(self._n, chat_id, reply_id, tuple(branch), GREEDY, N_PREDICT, n_ctx)
+        self.pool.mark_dirty(chat_id, reply_id, is_kept=True)
+        session.start(request, JobCancel(), on_event)
+        assert over.wait(30)
+        ended = events[-1]
+        assert isinstance(ended, Ended), ended
+        text = "".join(event.text for event in events if hasattr(event, "text"))
+        return ended, PromptMessage(reply_id, "assistant", text, ended.token_ids, self.model.info.fingerprint)
+
+    def n_tokens(self, branch: list[PromptMessage]) -> int:
+        """Tokens of a branch with what makes the model reply."""
+        turns = self.model.turns(Generate(0, 0, 99_999, tuple(branch), GREEDY, N_PREDICT, 0))
+        return sum(len(turn.tokens) for turn in turns)
+
+    def used_cells(self, chat_id: int) -> int:
+        """Cells that all chats of the context have together."""
+        session = self.pool.take(chat_id, 0, ())[0]
+        assert isinstance(session, LocalSession)
+        return int(session._session.ctx.get_kv_self().stats().used_cells)
+
+
+@pytest.fixture(params=["llama", "gemma3"])
+def chats(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Chats]:
+    chats = Chats(tmp_path, request.param)
+    yield chats
+    chats.pool.close()
+    chats.model.close()
+
+
+def question(i: int, text: str) -> PromptMessage:
+    return PromptMessage(i, "user", text)
+
+
+def common(chats: Chats, a: list[PromptMessage], b: list[PromptMessage]) -> int:
+    """Tokens at the beginning of both prompts."""
+    x, y = (
+        [t for turn in chats.model.turns(Generate(0, 0, 0, tuple(m), GREEDY, 1, 0)) for t in turn.tokens]
+        for m in (a, b)
+    )
+    return next((i for i, (s, t) in enumerate(zip(x, y, strict=False)) if s != t), min(len(x), len(y)))
+
+
+def test_edit_regenerate_fork_and_step(chats: Chats) -> None:
+    branch = [question(1, "hello there")]
+    ended, reply = chats.ask(1, branch)
+    assert ended.stats.n_computed == chats.n_tokens(branch)
+    first = list(branch)
+    branch += [reply, question(2, "and then what")]
+    ended, reply = chats.ask(1, branch)
+    # The newest token of a reply is shown before it is computed: it comes with the next question.
+    assert ended.stats.n_reused == chats.n_tokens(first) + N_PREDICT - 1
+    assert ended.stats.n_reused + ended.stats.n_computed == chats.n_tokens(branch)
+
+    # Regenerate: the last token of the prompt alone.
+    ended, again = chats.ask(1, branch)
+    assert ended.stats.n_computed == 1
+    assert again.text == reply.text
+
+    # An edit of the second question: nothing before where it differs.
+    edited = [*branch[:2], question(3, "and when was it")]
+    ended, _ = chats.ask(1, edited)
+    assert ended.stats.n_reused == common(chats, branch, edited)
+    assert ended.stats.n_computed == chats.n_tokens(edited) - ended.stats.n_reused
+
+    # A step back to the sibling: what both share is there.
+    ended, _ = chats.ask(1, branch)
+    assert ended.stats.n_reused == common(chats, branch, edited)
+
+    # A fork: another chat with other ids of messages, and the same tokens.
+    n_cells = chats.used_cells(1)
+    fork = [
+        question(101, "hello there"),
+        PromptMessage(102, "assistant", *_made(branch[1])),
+        question(103, "and no more"),
+    ]
+    ended, _ = chats.ask(2, fork)
+    assert ended.stats.n_reused == common(chats, branch, fork) >= chats.n_tokens(first) + N_PREDICT
+    assert ended.stats.n_computed == chats.n_tokens(fork) - ended.stats.n_reused
+    # The fork takes what it adds, and the page at the edge.
+    assert chats.used_cells(1) - n_cells <= ended.stats.n_computed + N_PREDICT + 64
+
+
+def _made(message: PromptMessage) -> tuple[str, bytes, str]:
+    return message.text, message.token_ids, message.model_fp
+
+
+def test_forks_and_siblings_after_a_restart(chats: Chats, tmp_path: Path) -> None:
+    branch = [question(1, "hello there")]
+    _, reply = chats.ask(1, branch)
+    branch += [reply, question(2, "and then what")]
+    chats.ask(1, branch)
+    chats.pool.drop(1)
+    assert chats.used_cells(5) == 0
+    edited = [*branch[:2], question(3, "and when was it")]
+    ended, _ = chats.ask(1, edited)
+    assert ended.stats.n_reused == common(chats, branch, edited)
+
+
+def test_a_chat_with_a_smaller_context_shares_the_cache(chats: Chats) -> None:
+    branch = [question(1, "a question of some length to be shared")]
+    chats.ask(1, branch, 0)
+    ended, _ = chats.ask(2, [question(9, branch[0].text)], 64)
+    assert ended.stats.n_computed == 1
+    session = chats.pool.take(2, 64, ())[0]
+    assert session.n_ctx == 64
