@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine.errors import UnsupportedCallError
+from engine.errors import ParamError, UnsupportedCallError
 from engine.types import F32Array
 from tests.engine.oracle_cases import context, load_case, model, nmse, tokens_of
 
@@ -171,6 +171,28 @@ def test_the_abort_callback_ends_every_kind(kind: str) -> None:
     assert len(ctx.get_embeddings() if ctx.kind.encodes else ctx.get_logits()) == 0
     if ctx.kind.keeps_memory:
         assert ctx.get_kv_self().seq_pos_max(0) == -1
+
+
+def test_a_kind_that_is_not_the_model_s_is_refused() -> None:
+    kinds = {
+        engine.ContextKVSelf: "llama",
+        engine.ContextKVSelfMLA: "deepseek2-yarn",
+        engine.ContextRecurrent: "mamba",
+        engine.ContextHybrid: "falcon-h1",
+    }
+    for kind, own in kinds.items():
+        assert kind(model(own), PARAMS).kind.name == kind.__name__
+        for other in ({*kinds.values(), "bert-cls", "t5"}) - {own}:
+            with pytest.raises(ParamError, match=kind.__name__):
+                kind(model(other), PARAMS)
+
+
+def test_latent_attention_keeps_one_row_for_key_and_value() -> None:
+    """Layers of 16 rotated and 32 latent values: 48 in a cell, not 80."""
+    ctx = context("deepseek2-yarn")
+    ctx.decode(Batch.from_tokens(TOKENS))
+    n_layer = model("deepseek2-yarn").hparams.n_layer
+    assert ctx.get_kv_self().stats().used_bytes == n_layer * 48 * 4 * 64
 
 
 def test_a_recurrent_layer_cannot_look_back() -> None:

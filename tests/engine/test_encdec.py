@@ -418,7 +418,9 @@ def test_both_halves_count_in_what_is_needed() -> None:
 def test_contexts_without_a_source_say_so() -> None:
     params = engine.ContextParams(n_ctx=64)
     with pytest.raises(UnsupportedCallError, match="an encoder-decoder needs ContextEncDec"):
-        engine.ContextKVSelf(model("t5"), params).decode(Batch.from_tokens([0]))
+        engine.ContextBase(model("t5"), params).decode(Batch.from_tokens([0]))
+    with pytest.raises(ParamError, match="ContextKVSelf is no context for t5"):
+        engine.ContextKVSelf(model("t5"), params)
     with pytest.raises(ParamError, match="llama has no encoder beside its decoder"):
         engine.ContextDec(model("llama"), params)
     with pytest.raises(UnsupportedCallError, match="encode is not available on ContextDec"):
