@@ -36,6 +36,15 @@ class UserError:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextNeed:
+    """The memory that a model takes with a context of n_ctx tokens, kept as `type_kv`."""
+
+    type_kv: str
+    n_ctx: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelEntry:
     """One model file as the picker lists it.
 
@@ -45,10 +54,13 @@ class ModelEntry:
         quant: the mixture of types ("Q4_K_M").
         n_ctx_train: context the model was trained with, in tokens.
         size_bytes: size of the file, all parts together.
-        need_bytes: memory needed to load it and open a chat.
+        need_bytes: memory needed to load it and open a chat; 0 while nobody has looked.
         problem: what is wrong with the file; empty where nothing is.
         note: something worth knowing that is no fault ("no chat template: plain text").
-        origin: where it was found, a folder or a package.
+        origin: where it was found: a program, a folder or a package.
+        contexts: what it takes with other contexts, by type and then ascending.
+        active_bytes: weights that a token has to read.
+        tok_s: tokens a second to expect; 0 where it is not known.
     """
 
     path: Path
@@ -62,6 +74,9 @@ class ModelEntry:
     problem: str = ""
     note: str = ""
     origin: str = ""
+    contexts: tuple[ContextNeed, ...] = ()
+    active_bytes: int = 0
+    tok_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

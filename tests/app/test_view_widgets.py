@@ -8,12 +8,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QLocale, QPoint, Qt
 from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtTest import QAbstractItemModelTester, QTest
-from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
+from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
+from app.bridge.messages import ContextNeed
 from app.models import ChatListModel, ChatRow, GenerationState, GenerationValues, ModelCatalogue, ModelEntry, Phase
 from app.theme import Theme, ThemeMode
 from app.widgets.chat_list_view import ChatListView, Day, day_of, day_starts
@@ -307,6 +308,48 @@ def test_the_picker_lists_and_loads_by_keyboard(picker: ModelPicker, qtbot: QtBo
         QTest.keyClick(picker._search_edit, Qt.Key.Key_Return)
     assert caught.args == ["/m/small.gguf"]
     assert picker.isHidden()
+
+
+def test_a_model_that_is_too_large_says_what_would_make_it_fit(
+    picker: ModelPicker, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = tuple(
+        ContextNeed(t, n, int(n * x * GB / 1024) + 10 * GB) for t, x in (("f16", 4), ("q8_0", 2)) for n in (1024, 2048)
+    )
+    large = ModelEntry(Path("/m/large.gguf"), "Large", "llama", need_bytes=18 * GB, contexts=needs, tok_s=3.25)
+    huge = ModelEntry(Path("/m/vast.gguf"), "Vast", "llama", need_bytes=99 * GB)
+    picker._catalogue.set_entries((*MODELS, large, huge), 15 * GB)
+    picker._table.selectRow(names(picker).index("Vast"))
+    assert "smaller model" in picker._detail_label.text()
+    picker._table.selectRow(names(picker).index("Large"))
+    lines = picker._detail_label.text().replace(QLocale().groupSeparator(), "").splitlines()
+    assert "more memory" in lines[1]
+    assert lines[2:4] == [
+        "It would fit with a context of 1280 tokens kept as f16.", "It would fit with a context of 2048 tokens kept as q8_0."
+    ]  # fmt: skip
+    assert "3.3 tokens" in lines[4] or "3.2 tokens" in lines[4]
+    answers = [QMessageBox.StandardButton.No, QMessageBox.StandardButton.Yes]
+    asked: list[str] = []
+
+    def answer(parent: QWidget, title: str, text: str, *_: object) -> QMessageBox.StandardButton:
+        asked.append(text)
+        return answers.pop(0)
+
+    monkeypatch.setattr(QMessageBox, "question", answer)
+    with qtbot.assertNotEmitted(picker.chosen):
+        picker._load_button.click()
+    with qtbot.waitSignal(picker.chosen):
+        picker._load_button.click()
+    assert len(asked) == 2
+    assert "q8_0" in asked[0]
+
+
+def test_a_new_list_keeps_the_mark(picker: ModelPicker) -> None:
+    picker._table.selectRow(names(picker).index("Small"))
+    picker._catalogue.set_entries(MODELS[:1] + MODELS[3:], 14 * GB)
+    marked = picker.selected()
+    assert marked is not None
+    assert marked.name == "Small"
 
 
 def test_damaged_files_say_what_is_wrong_and_cannot_be_loaded(picker: ModelPicker, qtbot: QtBot) -> None:
