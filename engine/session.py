@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.batch import Batch
 from engine.context.core import Context, DecodeStatus
-from engine.errors import BatchError, StateFileError
+from engine.errors import BatchError, ContextFullError, StateFileError
 from engine.sampling import Sampler, SamplerParams
 from engine.session_file import SessionSnapshot, pack_books, unpack_books
 from engine.session_log import SessionLog
@@ -46,6 +46,21 @@ class TurnsLeft:
     keys: tuple[str, ...]
     n_tokens: int
     n_recomputed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a prompt needs.
+
+    Attributes:
+        n_prompt: its tokens; n_ready of them are in the cache.
+        n_left: tokens with room behind it, once n_leaving turns have left; negative: it does not fit.
+    """
+
+    n_prompt: int
+    n_ready: int
+    n_left: int
+    n_leaving: int
 
 
 class Session:
@@ -121,8 +136,7 @@ class Session:
         if not prompt:
             raise BatchError("the prompt is empty")
         spans = [Span(turn.key, len(turn.tokens), turn.pinned) for turn in kept]
-        n_room = self.n_ctx // 4 if n_predict < 0 else min(n_predict, self.n_ctx // 4)
-        leaving = choose_leaving(spans, self.n_ctx, n_room, self.n_ctx // 4)
+        leaving = self._choose_leaving(spans, n_predict)
 
         if self.ctx.get_kv_self().seq_pos_max(self.seq_id) != len(self.tokens) - 1:
             self._truncate(0)  # somebody else changed the sequence
@@ -143,6 +157,18 @@ class Session:
             return False
         self.tokens, self.pending, self.spans = [], [], []
         return True
+
+    def forecast(self, turns: Sequence[Turn], n_predict: int) -> Forecast:
+        """What `begin` with the same arguments would find; changes nothing."""
+        kept = self.kept(turns)
+        spans = [Span(turn.key, len(turn.tokens), turn.pinned) for turn in kept]
+        n_prompt, n_ready = sum(span.n_tokens for span in spans), self.n_ready(turns)
+        try:
+            leaving = self._choose_leaving(spans, n_predict)
+        except ContextFullError:
+            return Forecast(n_prompt, n_ready, self.n_ctx - n_prompt - 1, 0)
+        n_leaving = sum(span.n_tokens for span in spans if span.key in leaving)
+        return Forecast(n_prompt, n_ready, self.n_ctx - n_prompt + n_leaving, len(leaving))
 
     def n_ready(self, turns: Sequence[Turn]) -> int:
         """How many tokens of a prompt the cache has at its beginning; none of a source, which is always encoded."""
@@ -302,6 +328,10 @@ class Session:
             raise
         self.sampler_state = saved.sampler
         self._log = log
+
+    def _choose_leaving(self, spans: Sequence[Span], n_predict: int) -> set[str]:
+        n_room = self.n_ctx // 4 if n_predict < 0 else min(n_predict, self.n_ctx // 4)
+        return choose_leaving(spans, self.n_ctx, n_room, self.n_ctx // 4)
 
     # -- the cache ---------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,10 @@ from PySide6.QtCore import QObject, Qt, QThread, Signal
 from app.bridge.cancel import JobCancel
 from app.bridge.messages import (
     CloseEngine,
+    CostKnown,
     EngineEvent,
     EngineOptions,
+    EstimateCost,
     ForgetChat,
     Generate,
     JobFailed,
@@ -120,6 +122,10 @@ class EngineClient(QObject):
             cancel.set()
             self._cancelled.emit()
 
+    def estimate(self, request: EstimateCost) -> None:
+        """Ask what sending a draft would cost; `CostKnown` follows."""
+        self._requested.emit(request, JobCancel())
+
     def restore_chat(self, chat_id: int, n_ctx: int) -> None:
         """Read a chat's memory from its file, unless replies are being made."""
         self._requested.emit(RestoreChat(chat_id, n_ctx), JobCancel())
@@ -146,7 +152,7 @@ class EngineClient(QObject):
         return self._last_job_id, cancel
 
     def _on_worker_happened(self, event: EngineEvent) -> None:
-        if isinstance(event, (SessionSaved, SessionNotSaved)):
+        if isinstance(event, (SessionSaved, SessionNotSaved, CostKnown)):
             self.happened.emit(event)
         elif event.job_id in self._jobs:
             if isinstance(event, (ReplyFinished, ModelLoaded, JobFailed)):

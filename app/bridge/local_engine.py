@@ -16,9 +16,20 @@ from app.bridge.cancel import JobCancel
 from app.bridge.convert import user_error
 from app.bridge.free_memory import free_memory_bytes
 from app.bridge.local_group import SlotGroup
-from app.bridge.messages import N_CTX_DEFAULT, EngineOptions, Generate, ModelInfo, PromptMessage, ReplyStats, UserError
+from app.bridge.messages import (
+    N_CTX_DEFAULT,
+    Cost,
+    EngineOptions,
+    EstimateCost,
+    Generate,
+    ModelInfo,
+    PromptMessage,
+    ReplyStats,
+    Sampling,
+    UserError,
+)
 from app.bridge.places import model_name
-from app.bridge.port import Broken, Ended, Generated, PortEvent, Prefilled, SessionCopy
+from app.bridge.port import Broken, ChatSession, Ended, Generated, PortEvent, Prefilled, SessionCopy
 from engine import Model, load_model
 from engine.errors import ContextFullError, StateFileError
 from engine.generate import Finished, GenerateParams, GenerateStats, TextDelta
@@ -79,12 +90,27 @@ class LocalModel:
 
     def open_session(self, n_ctx: int) -> LocalSession:
         """Make an empty session. Raises: EngineError, MemoryError."""
-        usual = min(self._model.n_ctx_train, N_CTX_DEFAULT)
-        n_ctx = n_ctx or usual
-        size = max(n_ctx, usual)
+        return LocalSession(self, self._group(n_ctx), n_ctx or self._n_ctx_usual)
+
+    def cost(self, request: EstimateCost, session: ChatSession | None) -> Cost:
+        """Return what a prompt would cost in a session, or in a new one. Raises: ChatTemplateError."""
+        own = session if isinstance(session, LocalSession) else None
+        group = own.group if own is not None else self._group(request.n_ctx)
+        turns = self.turns(Generate(0, 0, -1, request.messages, Sampling(), 0, 0, began_at=request.began_at))
+        slot_id = own.slot_id if own is not None else None
+        found = group.call(partial(group.forecast, slot_id, turns, request.n_predict))
+        n_ready = min(found.n_ready, found.n_prompt - 1)
+        return Cost(len(turns[-2].tokens), n_ready, found.n_prompt - n_ready, found.n_left, found.n_leaving)
+
+    @property
+    def _n_ctx_usual(self) -> int:
+        return min(self._model.n_ctx_train, N_CTX_DEFAULT)
+
+    def _group(self, n_ctx: int) -> SlotGroup:
+        size = max(n_ctx, self._n_ctx_usual)
         if size not in self._groups:
             self._groups[size] = SlotGroup(self._model, size, self._kv_bytes_max)
-        return LocalSession(self, self._groups[size], n_ctx)
+        return self._groups[size]
 
     def turns(self, request: Generate) -> list[Turn]:
         """Return the turns of a conversation; a turn's key is its message's id. Raises: ChatTemplateError."""
@@ -105,12 +131,16 @@ class LocalModel:
 
 
 class LocalSession:
-    """The memory of one chat: a slot of a group."""
+    """The memory of one chat: a slot of a group.
+
+    Attributes:
+        group, slot_id: where it is.
+    """
 
     def __init__(self, model: LocalModel, group: SlotGroup, n_ctx: int) -> None:
-        self._model, self._group = model, group
-        self._slot_id = group.take_slot()
-        self._session = group.session(self._slot_id)
+        self._model, self.group = model, group
+        self.slot_id = group.take_slot()
+        self._session = group.session(self.slot_id)
         group.call(partial(self._reset, n_ctx))
 
     @property
@@ -141,25 +171,25 @@ class LocalSession:
             seed=sampling.seed,
         )
         out_keys = {str(message_id) for message_id in request.out_ids}
-        self._group.call(partial(self._group.share, self._slot_id, turns, out_keys))
-        job = JobRequest(turns, GenerateParams(sampler, request.n_predict), self._slot_id)
-        cancel.pass_on(self._group.submit(job, partial(_pass_on, on_event)))
+        self.group.call(partial(self.group.share, self.slot_id, turns, out_keys))
+        job = JobRequest(turns, GenerateParams(sampler, request.n_predict), self.slot_id)
+        cancel.pass_on(self.group.submit(job, partial(_pass_on, on_event)))
 
     def snapshot(self) -> SessionCopy:
         """Return a copy of the memory to be written."""
-        return LocalCopy(self._session, self._group.call(self._session.snapshot))
+        return LocalCopy(self._session, self.group.call(self._session.snapshot))
 
     def load(self, path: Path) -> str:
         """Read the memory from a file; returns why it could not be used, "" where it could."""
         try:
-            self._group.call(partial(self._session.load, path))
+            self.group.call(partial(self._session.load, path))
         except (StateFileError, ContextFullError, OSError) as error:
             return user_error(error).sentence
         return ""
 
     def close(self) -> None:
         """Let go of the memory."""
-        self._group.give_back(self._slot_id)
+        self.group.give_back(self.slot_id)
 
     def _reset(self, n_ctx: int) -> None:
         self._session.clear()

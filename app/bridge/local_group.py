@@ -6,13 +6,14 @@ Between `app.bridge.local_engine` and the engine's scheduler. Imported in the en
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from app.bridge.pool import N_SESSIONS
 from engine import ContextParams, Model, create_context
 from engine.scheduler import JobEvent, JobRequest, Scheduler
-from engine.session import Session
+from engine.session import Forecast, Session
 from engine.turns import Turn
 
 Result = TypeVar("Result")
@@ -68,6 +69,17 @@ class SlotGroup:
             kept_out = set(own.out_keys)
             own.copy_from(best)
             own.out_keys = kept_out
+
+    def forecast(self, slot_id: int | None, turns: Sequence[Turn], n_predict: int) -> Forecast:
+        """What a prompt needs in a slot, or in one that would be taken for it. Runs in `call`."""
+        sessions = [self.session(i) for i in range(N_SESSIONS)]
+        if slot_id is not None:
+            own = self.session(slot_id)
+            forecast, kept = own.forecast(turns, n_predict), own.kept(turns)
+        else:
+            empty = Session(self._ctx, self._free[-1] if self._free else 0)
+            forecast, kept = empty.forecast(turns, n_predict), list(turns)
+        return replace(forecast, n_ready=max(forecast.n_ready, *(session.n_ready(kept) for session in sessions)))
 
     def close(self) -> None:
         """End the thread and let go of the cache."""

@@ -171,6 +171,24 @@ class RestoreChat:
 
 
 @dataclass(frozen=True, slots=True)
+class EstimateCost:
+    """Ask what sending a draft would cost; `CostKnown` answers.
+
+    Attributes:
+        draft: the text, the last of the messages.
+        messages, n_predict, n_ctx, out_ids, began_at: as in `Generate`.
+    """
+
+    chat_id: int
+    draft: str
+    messages: tuple[PromptMessage, ...]
+    n_predict: int
+    n_ctx: int
+    out_ids: frozenset[int] = frozenset()
+    began_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SaveChat:
     """Write a chat's memory to its file where it has changed."""
 
@@ -189,7 +207,7 @@ class CloseEngine:
     """Save what is in memory, let go of everything and end the thread."""
 
 
-EngineRequest = LoadModel | Generate | RestoreChat | SaveChat | ForgetChat | CloseEngine
+EngineRequest = LoadModel | Generate | RestoreChat | EstimateCost | SaveChat | ForgetChat | CloseEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +322,33 @@ class ReplyFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a prompt costs.
+
+    Attributes:
+        n_draft: tokens of its last message.
+        n_ready: tokens that are in the context already; n_to_compute: the others of the prompt.
+        n_left: tokens that have room behind it; negative: it does not fit at all.
+        n_leaving: messages that have to leave the context for it.
+    """
+
+    n_draft: int
+    n_ready: int
+    n_to_compute: int
+    n_left: int
+    n_leaving: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostKnown:
+    """What sending a draft would cost."""
+
+    chat_id: int
+    draft: str
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
 class SessionSaved:
     """The memory of a chat was written to a file."""
 
@@ -333,6 +378,7 @@ EngineEvent = (
     | ReplyFinished
     | SessionSaved
     | SessionNotSaved
+    | CostKnown
 )
 
 

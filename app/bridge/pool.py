@@ -74,6 +74,11 @@ class SessionPool:
         self._writer.wait(chat_id)
         return entry.session, entry.session.load(path)
 
+    def in_memory(self, chat_id: int) -> ChatSession | None:
+        """Return the session of a chat, where it is in memory."""
+        entry = self._entries.get(chat_id)
+        return entry.session if entry is not None else None
+
     def restore(self, chat_id: int, n_ctx: int) -> None:
         """Have a chat in memory, where it has a file."""
         if self.path(chat_id).exists():

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Protocol
 
 from app.bridge.cancel import JobCancel
-from app.bridge.messages import EngineOptions, Finish, Generate, ModelInfo, ReplyStats, UserError
+from app.bridge.messages import (
+    Cost,
+    EngineOptions,
+    EstimateCost,
+    Finish,
+    Generate,
+    ModelInfo,
+    ReplyStats,
+    UserError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,9 @@ class ChatModel(Protocol):
     @property
     def info(self) -> ModelInfo:
         """What a person may want to know of it."""
+
+    def cost(self, request: EstimateCost, session: ChatSession | None) -> Cost:
+        """Return what a prompt would cost in a session, or in a new one."""
 
     def open_session(self, n_ctx: int) -> ChatSession:
         """Make an empty session; n_ctx 0 lets the engine choose. Raises: MemoryError, and errors of the engine."""

@@ -14,8 +14,10 @@ from PySide6.QtCore import QObject, Qt, QThread, Signal
 from app.bridge.cancel import JobCancel
 from app.bridge.messages import (
     CloseEngine,
+    CostKnown,
     EngineEvent,
     EngineRequest,
+    EstimateCost,
     ForgetChat,
     Generate,
     JobFailed,
@@ -99,7 +101,7 @@ class EngineWorker(QObject):
                 return bool(self._active)
             case Generate():
                 return request.chat_id in self._active or (self._pool is not None and self._pool.is_full(self._active))
-            case RestoreChat():
+            case RestoreChat() | EstimateCost():
                 return False
             case SaveChat() | ForgetChat():
                 return request.chat_id in self._active
@@ -116,6 +118,10 @@ class EngineWorker(QObject):
                 # Replies that are being made go first, and memory that others use is not taken.
                 if self._pool is not None and not self._active:
                     self._pool.restore(request.chat_id, request.n_ctx)
+            case EstimateCost():
+                if self._pool is not None and self._model is not None:
+                    cost = self._model.cost(request, self._pool.in_memory(request.chat_id))
+                    self._tell(CostKnown(request.chat_id, request.draft, cost))
             case SaveChat():
                 if self._pool is not None:
                     self._pool.save(request.chat_id)

@@ -9,7 +9,9 @@ from PySide6.QtCore import QObject, Signal
 
 from app.bridge.messages import (
     N_CTX_DEFAULT,
+    CostKnown,
     EngineEvent,
+    EstimateCost,
     JobFailed,
     ModelLoaded,
     ModelLoading,
@@ -23,6 +25,7 @@ from app.bridge.messages import (
 from app.models.catalogue import ModelCatalogue
 from app.models.chat_list import ChatListModel, ChatRow
 from app.models.conversation import ConversationModel
+from app.models.cost import CostEstimate
 from app.models.drafts import Drafts
 from app.models.generation import GenerationState
 from app.models.model_loader import ModelLoader
@@ -83,6 +86,8 @@ class ChatController(QObject):
         self.n_undo = 0
         self._make = RecordMaker(settings)
         self._drafts = Drafts(store, self)
+        self._cost = CostEstimate(engine, self._cost_question, self)
+        self._cost.changed.connect(self._show_status)
 
     def new_temporary_chat(self) -> None:
         """Show an empty chat of which nothing will be written; it is gone when another one is opened."""
@@ -118,8 +123,7 @@ class ChatController(QObject):
         if chat is None:
             chat = self._open = OpenChat(self._make.chat(text), (), frozenset())
             chat.is_temporary, self._is_temporary = self._is_temporary, False
-            if self._settings.system_prompt.strip():
-                new.append(self._make.message(chat, None, "system", self._settings.system_prompt, is_pinned=True))
+            new += [replace(message, id=self._make.take_ids()) for message in self._make.opening(chat)]
         parent = new[-1] if new else chat.leaf
         new.append(self._make.message(chat, parent, "user", text))
         self._drafts.forget()
@@ -243,6 +247,7 @@ class ChatController(QObject):
     def set_draft(self, text: str) -> None:
         """Keep what stands in the composer of the open chat, a moment after the last key."""
         self._drafts.set(text)
+        self._cost.set_draft(text)
 
     def load_model(self, path: str) -> None:
         """Load a model in the background; the one before is let go."""
@@ -294,6 +299,8 @@ class ChatController(QObject):
                 self._on_text(event)
             case ReplyFinished():
                 self._on_reply_finished(event)
+            case CostKnown():
+                self._cost.take(event)
             case SessionNotSaved():
                 self.notice.emit(
                     self.tr("The memory of a chat could not be saved ({0}): it will be computed again.").format(
@@ -422,6 +429,7 @@ class ChatController(QObject):
         reply = self._replies.finish(event)
         if reply is None:
             return
+        self._cost.measure(event)
         self._board.finish(event, event.note or self._end_note(event))
         is_shown = self._open is not None and self._open.chat.id == event.chat_id
         if self._open is not None and is_shown:
@@ -451,7 +459,7 @@ class ChatController(QObject):
     def _show_status(self) -> None:
         chat_id = self.conversation.chat_id
         waiting = self.tr("Waits for the reply in another chat.")
-        self._board.show(chat_id, self._replies.live_in(chat_id), self._n_ctx_new(), waiting)
+        self._board.show(chat_id, self._replies.live_in(chat_id), self._n_ctx_new(), waiting, self._cost)
 
     def _n_ctx_new(self) -> int:
         model = self._board.model
@@ -466,6 +474,17 @@ class ChatController(QObject):
             self._engine.forget_chat(chat.chat.id)
             self._open = None
             self._drafts.chat_id = None
+
+    def _cost_question(self, text: str) -> EstimateCost | None:
+        if self._board.model is None or self._replies.live_in(self.conversation.chat_id) is not None:
+            return None
+        chat = self._open or OpenChat(self._make.chat_like(text), (), frozenset())
+        first = [] if chat.messages else self._make.opening(chat)
+        draft = MessageRecord(0, chat.chat.id, None, "user", text)
+        prompt = prompt_of([*chat.messages, *first, draft])
+        return EstimateCost(
+            *(chat.chat.id, text, prompt, self._settings.n_predict, chat.chat.n_ctx, chat.out_ids, chat.began_at)
+        )
 
     def _count_undo(self, n: int) -> None:
         self.n_undo += n

@@ -34,6 +34,8 @@ class GenerationValues:
         n_generated: tokens of the current or last reply.
         note: one line for the status line.
         error: what went wrong, a sentence; empty where nothing did.
+        n_draft: tokens of the draft; 0 while its cost is not known. If it were sent, n_ready tokens would be ready and
+            n_missing had to be computed, in cost_s seconds; n_leaving messages would leave and n_left tokens be free.
     """
 
     phase: Phase = Phase.NO_MODEL
@@ -48,6 +50,12 @@ class GenerationValues:
     n_generated: int = 0
     note: str = ""
     error: str = ""
+    n_draft: int = 0
+    n_ready: int = 0
+    n_missing: int = 0
+    n_leaving: int = 0
+    n_left: int = 0
+    cost_s: float = 0.0
 
 
 class GenerationState(QObject):
@@ -91,3 +99,9 @@ class GenerationState(QObject):
         self.n_generated = values.n_generated
         self.note = values.note
         self.error = values.error
+        self.n_draft = values.n_draft
+        self.n_ready = values.n_ready
+        self.n_missing = values.n_missing
+        self.n_leaving = values.n_leaving
+        self.n_left = values.n_left
+        self.cost_s = values.cost_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.bridge.messages import EngineOptions, PromptMessage, Sampling
+from app.bridge.messages import EngineOptions, EstimateCost, PromptMessage, Sampling
 from app.storage.records import StoreRequest
 
 
@@ -30,6 +30,9 @@ class Engine(Protocol):
 
     def cancel(self, job_id: int) -> None:
         """Stop a job."""
+
+    def estimate(self, request: EstimateCost) -> None:
+        """Ask what sending a draft would cost."""
 
     def restore_chat(self, chat_id: int, n_ctx: int) -> None:
         """Have a chat's memory read for a reply that may be asked for soon."""

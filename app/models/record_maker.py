@@ -27,21 +27,27 @@ class RecordMaker:
 
     def chat(self, text: str) -> ChatRecord:
         """Return a new chat that begins with this message."""
+        return replace(self.chat_like(text), id=self.take_ids())
+
+    def chat_like(self, text: str) -> ChatRecord:
+        """Return what `chat` would return now, with the id 0."""
         frozen = {"system_prompt": self._settings.system_prompt, "began_at": time.strftime("%Y-%m-%dT%H:%M:%S")}
         now = time.time()
-        return ChatRecord(self.take_ids(), title_of(text), now, frozen=json.dumps(frozen), n_ctx=self._settings.n_ctx)
+        return ChatRecord(0, title_of(text), now, frozen=json.dumps(frozen), n_ctx=self._settings.n_ctx)
+
+    def opening(self, chat: OpenChat) -> list[MessageRecord]:
+        """Return what a new chat begins with, without a number of its own: the system prompt, where there is one."""
+        text = self._settings.system_prompt
+        return [MessageRecord(-2, chat.chat.id, None, "system", text, is_pinned=True)] if text.strip() else []
 
     def fork(self, chat: ChatRecord, n_messages: int, title: str) -> tuple[ChatRecord, int]:
         """Return a chat like another one, and the first of n_messages numbers for the copies of its messages."""
         first_id = self.take_ids(n_messages)
         return replace(chat, id=self.take_ids(), title=title, used_at=time.time(), leaf_id=None, draft=""), first_id
 
-    def message(
-        self, chat: OpenChat, parent: MessageRecord | None, role: Role, text: str, is_pinned: bool = False
-    ) -> MessageRecord:
+    def message(self, chat: OpenChat, parent: MessageRecord | None, role: Role, text: str) -> MessageRecord:
         """Return a new message behind its parent."""
-        parent_id = parent.id if parent else None
-        return MessageRecord(self.take_ids(), chat.chat.id, parent_id, role, text, is_pinned=is_pinned)
+        return MessageRecord(self.take_ids(), chat.chat.id, parent.id if parent else None, role, text)
 
     def version(self, chat: OpenChat, old: MessageRecord, text: str) -> MessageRecord:
         """Return another version of a message: its sibling."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from app.bridge.messages import ModelInfo, PrefillProgress, ReplyFinished, TextChunk
+from app.models.cost import CostEstimate
 from app.models.generation import GenerationState, GenerationValues, Phase
 from app.models.replies import Reply
 
@@ -99,14 +100,18 @@ class StatusBoard:
             error=event.error.sentence if event.error else "",
         )
 
-    def show(self, chat_id: int | None, reply: Reply | None, n_ctx_new: int, waiting_note: str) -> None:
+    def show(
+        self, chat_id: int | None, reply: Reply | None, n_ctx_new: int, waiting_note: str, cost: CostEstimate
+    ) -> None:
         """Bring the state up to date for the chat that is shown and the reply being made in it.
 
         Args:
             n_ctx_new: tokens that a chat's context will hold where none was made yet.
             waiting_note: line to show while the reply waits for its turn.
+            cost: of the draft.
         """
         chat = self._of(chat_id)
+        known = cost.known.cost if cost.known is not None and cost.known.chat_id == (chat_id or 0) else None
         phase = self._phase(reply)
         is_waiting = reply is not None and reply.record.state == "queued" and phase is Phase.PREFILL
         model_name = self._model.name if self._model else self._loading_name
@@ -124,6 +129,12 @@ class StatusBoard:
                 n_generated=chat.n_generated,
                 note=waiting_note if is_waiting else chat.note or self._model_note(chat),
                 error=chat.error or self._error,
+                n_draft=known.n_draft if known else 0,
+                n_ready=known.n_ready if known else 0,
+                n_missing=known.n_to_compute if known else 0,
+                n_leaving=known.n_leaving if known else 0,
+                n_left=known.n_left if known else 0,
+                cost_s=cost.seconds,
             )
         )
 

@@ -58,6 +58,8 @@ class StatusLine(QWidget):
             return self.tr("{ready} tokens ready, {done} of {all} computed").format(
                 ready=number(state.n_reused), done=number(state.n_computed), all=number(state.n_to_compute)
             )
+        if state.n_draft and state.phase == Phase.IDLE:
+            return self._cost()
         if state.note:
             return state.note
         if state.phase == Phase.NO_MODEL:
@@ -69,6 +71,20 @@ class StatusLine(QWidget):
                 ready=number(state.n_reused), done=number(state.n_computed)
             )
         return ""
+
+    def _cost(self) -> str:
+        """What sending the draft costs."""
+        state, number = self._generation, QLocale().toString
+        if state.n_left < 0:
+            return self.tr("{n} tokens: that does not fit into the context").format(n=number(state.n_draft))
+        text = self.tr("{n} tokens; {ready} of {all} tokens ready").format(
+            n=number(state.n_draft), ready=number(state.n_ready), all=number(state.n_ready + state.n_missing)
+        )
+        if state.cost_s >= 0.05:
+            text = self.tr("{text}, about {s} s").format(text=text, s=QLocale().toString(state.cost_s, "f", 1))
+        if state.n_leaving:
+            return self.tr("{text}; {n} messages leave the context").format(text=text, n=state.n_leaving)
+        return self.tr("{text}; {n} left").format(text=text, n=number(state.n_left))
 
     def _figures(self) -> str:
         state = self._generation

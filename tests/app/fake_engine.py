@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.bridge.cancel import JobCancel
-from app.bridge.messages import EngineOptions, Finish, Generate, ModelInfo, ReplyStats, UserError
+from app.bridge.messages import Cost, EngineOptions, EstimateCost, Finish, Generate, ModelInfo, ReplyStats, UserError
 from app.bridge.port import Broken, ChatModel, ChatSession, Ended, Generated, PortEvent, Prefilled
 
 
@@ -62,6 +62,9 @@ class FakeModel:
     def __init__(self, engine: FakeEngine, path: Path) -> None:
         self.engine = engine
         self.info = ModelInfo(str(path), path.stem, "fake", 4096, f"fp-{path.stem}")
+
+    def cost(self, request: EstimateCost, session: ChatSession | None) -> Cost:
+        return Cost(len(request.draft.split()), 0, sum(len(m.text.split()) for m in request.messages), 500, 0)
 
     def open_session(self, n_ctx: int) -> ChatSession:
         self.engine.open_sessions += 1

@@ -10,7 +10,9 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 
 from app.bridge.messages import (
+    EngineEvent,
     EngineOptions,
+    EstimateCost,
     Finish,
     ModelInfo,
     ModelLoaded,
@@ -53,6 +55,7 @@ class ScriptedEngine:
         self.cancelled: list[int] = []
         self.forgotten: list[int] = []
         self.restored: list[int] = []
+        self.questions: list[EstimateCost] = []
         self.loads: list[str] = []
         self._last_job_id = 0
 
@@ -80,6 +83,9 @@ class ScriptedEngine:
     def cancel(self, job_id: int) -> None:
         self.cancelled.append(job_id)
 
+    def estimate(self, request: EstimateCost) -> None:
+        self.questions.append(request)
+
     def restore_chat(self, chat_id: int, n_ctx: int) -> None:
         self.restored.append(chat_id)
 
@@ -92,16 +98,16 @@ class ScriptedEngine:
 
     def loaded(self, name: str = "Fake 1B", n_ctx_train: int = 2048) -> None:
         info = ModelInfo(f"/models/{name}.gguf", name, "fake", n_ctx_train, "fp")
-        self._tell(ModelLoaded(self._last_job_id, info))
+        self.tell(ModelLoaded(self._last_job_id, info))
 
     def start(self, job_id: int) -> None:
-        self._tell(ReplyStarted(job_id, *self.places[job_id]))
+        self.tell(ReplyStarted(job_id, *self.places[job_id]))
 
     def prefill(self, job_id: int, n_done: int, n_total: int, n_reused: int) -> None:
-        self._tell(PrefillProgress(job_id, self.places[job_id][0], n_done, n_total, n_reused))
+        self.tell(PrefillProgress(job_id, self.places[job_id][0], n_done, n_total, n_reused))
 
     def say(self, job_id: int, text: str) -> None:
-        self._tell(TextChunk(job_id, *self.places[job_id], text, 1, 10, 25.0))
+        self.tell(TextChunk(job_id, *self.places[job_id], text, 1, 10, 25.0))
 
     def finish(
         self,
@@ -111,14 +117,14 @@ class ScriptedEngine:
         out_ids: frozenset[int] = frozenset(),
     ) -> None:
         stats = ReplyStats(20, 15, 5, 3, 10.0, 100.0, 30.0)
-        self._tell(
+        self.tell(
             ReplyFinished(
                 *(job_id, *self.places[job_id], finish, stats, error),
                 *(b"\x01\x00\x00\x00", "fp", out_ids, 23, 512),
             )
         )
 
-    def _tell(self, event: ModelLoaded | ReplyStarted | PrefillProgress | TextChunk | ReplyFinished) -> None:
+    def tell(self, event: EngineEvent) -> None:
         assert self.controller is not None and self.store is not None
         self.store.worker.on_engine_event(event)
         self.controller.on_engine_event(event)

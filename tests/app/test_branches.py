@@ -10,7 +10,7 @@ import pytest
 
 from app.bridge.cancel import JobCancel
 from app.bridge.local_engine import LocalEngine, LocalModel, LocalSession
-from app.bridge.messages import EngineOptions, Generate, PromptMessage, Sampling
+from app.bridge.messages import EngineOptions, EstimateCost, Generate, PromptMessage, Sampling
 from app.bridge.pool import SessionPool
 from app.bridge.port import Broken, Ended, PortEvent
 from tests.engine.oracle_cases import DATA
@@ -137,6 +137,22 @@ def test_forks_and_siblings_after_a_restart(chats: Chats, tmp_path: Path) -> Non
     edited = [*branch[:2], question(3, "and when was it")]
     ended, _ = chats.ask(1, edited)
     assert ended.stats.n_reused == common(chats, branch, edited)
+
+
+def test_the_cost_is_known_before(chats: Chats) -> None:
+    branch = [question(1, "hello there")]
+    cold = chats.model.cost(EstimateCost(1, "hello there", tuple(branch), N_PREDICT, 0), None)
+    ended, reply = chats.ask(1, branch)
+    assert (cold.n_ready, cold.n_to_compute) == (0, ended.stats.n_computed)
+    branch += [reply, question(2, "and then what")]
+    own = chats.pool.in_memory(1)
+    warm = chats.model.cost(EstimateCost(1, "and then what", tuple(branch), N_PREDICT, 0), own)
+    ended, _ = chats.ask(1, branch)
+    assert (warm.n_ready, warm.n_to_compute) == (ended.stats.n_reused, ended.stats.n_computed)
+    assert 3 < warm.n_draft <= warm.n_to_compute and warm.n_leaving == 0
+    long = "many words " * 90
+    full = chats.model.cost(EstimateCost(1, long, (*branch, question(5, long)), N_PREDICT, 0), own)
+    assert full.n_left < 0 and full.n_leaving == 0
 
 
 def test_a_chat_with_a_smaller_context_shares_the_cache(chats: Chats) -> None:

@@ -11,6 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication
 from pytestqt.qtbot import QtBot
 
+from app.bridge.messages import Cost, CostKnown
 from app.settings import Settings
 from app.theme import Theme, ThemeMode
 from app.windows.main_window import MainWindow
@@ -217,3 +218,27 @@ def test_a_temporary_chat_writes_nothing(desk: Desk, tmp_path: Path) -> None:
     desk.controller.close()
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"kept too" in written and b"xyzzy" not in written
+
+
+def test_the_cost_of_the_draft_stands_in_the_status_line(desk: Desk, qtbot: QtBot) -> None:
+    desk.controller._settings.system_prompt = "Be brief."
+    composer, status = desk.window._composer, desk.window._status
+    QTest.keyClicks(composer._edit, "one two")
+    qtbot.waitUntil(lambda: bool(desk.engine.questions))
+    question = desk.engine.questions[-1]
+    assert [(m.role, m.text) for m in question.messages] == [("system", "Be brief."), ("user", "one two")]
+    desk.engine.tell(CostKnown(0, "one two", Cost(2, 10, 5, 100, 0)))
+    assert status.texts[0] == "2 tokens; 10 of 15 tokens ready; 100 left"
+    desk.engine.tell(CostKnown(0, "older", Cost(9, 9, 9, 9, 9)))
+    assert status.texts[0].startswith("2 tokens")
+    QTest.keyClick(composer._edit, Qt.Key.Key_Return)
+    desk.answer("so")
+    assert "ready; " not in status.texts[0]
+    QTest.keyClicks(composer._edit, "x")
+    qtbot.waitUntil(lambda: len(desk.engine.questions) == 2)
+    chat_id = desk.controller.conversation.chat_id
+    assert chat_id is not None
+    desk.engine.tell(CostKnown(chat_id, "x", Cost(1, 20, 3, 50, 4)))
+    assert status.texts[0].endswith("4 messages leave the context")
+    desk.engine.tell(CostKnown(chat_id, "x", Cost(1, 20, 3, -5, 0)))
+    assert "does not fit" in status.texts[0]
