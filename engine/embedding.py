@@ -16,7 +16,7 @@ from engine.errors import ParamError
 from engine.model import Model
 from engine.types import F32Array
 
-POOLINGS = {1: "mean", 2: "cls", 3: "last"}
+POOLINGS = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
 """`{arch}.pooling_type` by its GGUF numbers."""
 MAX_TOKENS = 1 << 16
 N_UBATCH = 512
@@ -32,7 +32,7 @@ class Embedder:
 
     Args:
         model: stays open as long as this is used.
-        pooling: "mean", "cls" or "last"; None: what the file asks for.
+        pooling: "mean", "cls", "last", or "rank": the scores of a classification head; None: what the file asks for.
 
     Attributes:
         n_tokens_max: tokens that a text may have.
@@ -47,9 +47,9 @@ class Embedder:
         self._ctx: Context | None = None
 
     def embed(self, tokens: list[int], normalise: bool = True) -> F32Array:
-        """The vector of a text: f32[n_embd], of length 1 unless it is not to be normalised.
+        """The vector of a text: f32[n_embd], of length 1 unless it is not to be normalised; or its scores as they are.
 
-        Raises: ParamError: no tokens, or more than the model was trained on.
+        Raises: ParamError: no tokens, more than the model was trained on, or "rank" without a classification head.
         """
         if not 1 <= len(tokens) <= self.n_tokens_max:
             raise ParamError(f"the text has {len(tokens)} tokens; the model takes 1 to {self.n_tokens_max}")
@@ -61,7 +61,7 @@ class Embedder:
             ctx.get_kv_self().clear()
             ctx.decode(batch)
         vector = ctx.get_embeddings_seq(0).copy()
-        return vector / max(float(np.linalg.norm(vector)), 1e-12) if normalise else vector
+        return vector / max(float(np.linalg.norm(vector)), 1e-12) if normalise and self.pooling != "rank" else vector
 
     def _context(self, n_tokens: int) -> Context:
         """A context for texts of n_tokens: one that grows, since buffers for the longest possible may be large."""

@@ -10,6 +10,7 @@ import pytest
 
 import engine
 from engine.__main__ import main
+from engine.embedding import Embedder
 from engine.errors import BatchError, ParamError, UnsupportedCallError
 from engine.gguf import GGUFWriter, open_gguf
 from engine.types import F32Array, QuantType
@@ -75,7 +76,7 @@ def test_rank_gives_the_scores_of_the_classifier(tmp_path: Path) -> None:
         writer = GGUFWriter(tmp_path / "rank.gguf", "bert")
         for key, value in source.metadata.items():
             if key != "general.architecture":
-                writer.add(key, value)
+                writer.add(key, 4 if key == "bert.pooling_type" else value)
         for name, info in source.tensors.items():
             writer.add_tensor(name, info.type, source.tensor_data(name), info.shape)
         for name, value in values.items():
@@ -90,6 +91,10 @@ def test_rank_gives_the_scores_of_the_classifier(tmp_path: Path) -> None:
         assert ctx.get_embeddings_seq(1).shape == (3,)
         assert nmse(ctx.get_embeddings_seq(1), want) < EXACT
         ctx.close()
+        embedder = Embedder(ranker)
+        assert embedder.pooling == "rank"
+        assert nmse(embedder.embed(tokens_of(case)), want) < EXACT
+        embedder.close()
 
 
 @pytest.mark.real
