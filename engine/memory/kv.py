@@ -305,16 +305,20 @@ class KVCache(CheckedMemory):
     def prepare(self, n_tokens: int) -> None:
         """Compact if asked for, fold where a sequence has many deltas and there is room, make room for n_tokens."""
         self._idle()
-        if self._defrag_wanted:
-            self._defrag_wanted = False
-            for store in self.stores:
-                compact(store)
+        self._compact()
         if self._shifted:
             many = [s for s in self._shifted if any(len(t.deltas()) > DELTAS_MAX for t in self.tables(s))]
             self._shifted.clear()
             if many and self.params.type_k in FLOAT_TYPES:
                 self._try_fold(many)
         self._make_room(n_tokens)
+
+    def _compact(self) -> bool:
+        """Compact if asked for: whether it was."""
+        was_wanted, self._defrag_wanted = self._defrag_wanted, False
+        for store in self.stores if was_wanted else ():
+            compact(store)
+        return was_wanted
 
     def _try_fold(self, seq_ids: Sequence[int]) -> None:
         """Fold where there is room; without it attention goes on with the deltas, only slower."""
@@ -328,8 +332,8 @@ class KVCache(CheckedMemory):
 
         Raises: ContextFullError: no room for the private copies; nothing changed.
         """
-        had_work = self._defrag_wanted
-        self.prepare(0)
+        self._idle()
+        had_work = self._compact()
         shifted = {s: self.tables(s) for s in self.seq_ids() if any(len(t.deltas()) for t in self.tables(s))}
         if shifted and self.params.type_k in FLOAT_TYPES:
             self._install(self._folded(shifted))
