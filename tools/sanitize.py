@@ -1,6 +1,6 @@
 """Build the compiled core with the address and undefined-behaviour sanitizers, apart from the real one, and test it.
 
-python tools/sanitize.py [pytest arguments]     without arguments: tests/cext and tests/engine/gguf
+python tools/sanitize.py [pytest arguments]     without arguments: `DEFAULT_TESTS`
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / "build" / "sanitize"
-PACKAGES = ("cext", "engine", "tests")
-DEFAULT_TESTS = ["tests/cext", "tests/engine/gguf"]
+PACKAGES = ("app", "cext", "engine", "tests")
+DEFAULT_TESTS = [
+    "tests/cext", "tests/engine/gguf", "tests/engine/memory", "tests/engine/test_state.py",
+    "tests/engine/test_state_kinds.py", "tests/engine/test_llama_state.py", "tests/engine/test_memory_laws.py",
+    "tests/engine/test_known_faults.py", "tests/engine/test_batch_split.py", "tests/engine/test_recurrent_ops.py",
+    "tests/engine/tokenizer/test_damaged.py", "tests/engine/tokenizer/test_hostile.py", "tests/soak",
+    "--ignore=tests/engine/memory/test_speed.py",
+]  # fmt: skip
+"""Of the kernels, of memories and their saved state, and all that feed damaged files; but none of speed."""
 
 
 def main(arguments: list[str]) -> int:
