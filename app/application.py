@@ -111,7 +111,13 @@ class Application(QObject):
         self._engine.happened.connect(self.controller.on_engine_event)
         self._storage.happened.connect(self.controller.on_store_event)
         self._catalogue.found.connect(self.controller.on_models_found)
-        self.controller.catalogue.refresh_requested.connect(self._on_refresh_requested)
+        catalogue = self.controller.catalogue
+        catalogue.refresh_requested.connect(self._on_refresh_requested)
+        catalogue.details_requested.connect(self._catalogue.describe)
+        catalogue.verify_requested.connect(self._catalogue.verify)
+        self._catalogue.details_read.connect(catalogue.details_read)
+        self._catalogue.verify_progressed.connect(catalogue.verify_progressed)
+        self._catalogue.verified.connect(catalogue.verified)
 
     def _on_refresh_requested(self) -> None:
         self._catalogue.scan(self.settings.model_folders)

@@ -11,9 +11,10 @@ from platformdirs import user_cache_dir
 from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, QThread, QTimer, Signal
 
 from app.bridge.cancel import JobCancel
-from app.bridge.messages import ModelsFound, ScanModels
+from app.bridge.messages import ModelDetails, ModelsFound, ModelVerified, ScanModels
 from app.bridge.places import watched_folders
 
+PROGRESS_STEP = 0.01
 SETTLE_MS = 500
 WATCHED_MAX = 256
 """Folders that are watched; systems allow some thousands for all programs together."""
@@ -41,11 +42,15 @@ class CatalogueWorker(QObject):
 
     Signals:
         found(ModelsFound)
+        details_read(ModelDetails), verify_progressed(path, share), verified(ModelVerified)
 
     Thread: the catalogue thread.
     """
 
     found = Signal(object)
+    details_read = Signal(object)
+    verify_progressed = Signal(str, float)
+    verified = Signal(object)
 
     def __init__(self, make_scanner: Callable[[], ModelScanner], cancel: JobCancel) -> None:
         super().__init__()
@@ -61,6 +66,26 @@ class CatalogueWorker(QObject):
         self._folders = request.folders
         self._watch()  # before looking: what comes while we look is heard of
         self._scan()
+
+    def on_details_requested(self, path: str) -> None:
+        """Read all that a file says."""
+        from app.bridge.details import read_details
+
+        self.details_read.emit(read_details(Path(path)))
+
+    def on_verify_requested(self, path: str) -> None:
+        """Hash a file."""
+        from app.bridge.details import verify
+
+        told = 0.0
+
+        def tell(share: float) -> None:
+            nonlocal told
+            if share - told >= PROGRESS_STEP:
+                told = share
+                self.verify_progressed.emit(path, share)
+
+        self.verified.emit(verify(Path(path), self._cancel.is_set, tell))
 
     def on_finished(self) -> None:
         """Let go of what belongs to the thread that ends."""
@@ -105,13 +130,19 @@ class CatalogueClient(QObject):
     """Starts the catalogue thread at the first scan.
 
     Signals:
-        found(ModelsFound): in the GUI thread.
+        found(ModelsFound), details_read(ModelDetails), verify_progressed(path, share), verified(ModelVerified): in the
+            GUI thread.
 
     Thread: GUI thread.
     """
 
     found = Signal(object)
+    details_read = Signal(object)
+    verify_progressed = Signal(str, float)
+    verified = Signal(object)
     _requested = Signal(object)
+    _details_requested = Signal(str)
+    _verify_requested = Signal(str)
 
     def __init__(
         self, make_scanner: Callable[[], ModelScanner] = local_catalogue, parent: QObject | None = None
@@ -124,13 +155,28 @@ class CatalogueClient(QObject):
         self._worker.moveToThread(self._thread)
         self._requested.connect(self._worker.on_request, Qt.ConnectionType.QueuedConnection)
         self._thread.finished.connect(self._worker.on_finished)
-        self._worker.found.connect(self._on_worker_found, Qt.ConnectionType.QueuedConnection)
+        queued = Qt.ConnectionType.QueuedConnection
+        self._details_requested.connect(self._worker.on_details_requested, queued)
+        self._verify_requested.connect(self._worker.on_verify_requested, queued)
+        self._worker.found.connect(self._on_worker_found, queued)
+        self._worker.details_read.connect(self._on_worker_details_read, queued)
+        self._worker.verify_progressed.connect(self._on_worker_verify_progressed, queued)
+        self._worker.verified.connect(self._on_worker_verified, queued)
 
     def scan(self, folders: tuple[str, ...]) -> None:
         """Look for models; `found` follows."""
-        if not self._thread.isRunning():
-            self._thread.start()
+        self._start()
         self._requested.emit(ScanModels(folders))
+
+    def describe(self, path: str) -> None:
+        """Read what a file says; `details_read` follows."""
+        self._start()
+        self._details_requested.emit(path)
+
+    def verify(self, path: str) -> None:
+        """Hash a file; `verified` follows."""
+        self._start()
+        self._verify_requested.emit(path)
 
     def shutdown(self, timeout_ms: int) -> bool:
         """End the thread; returns whether it ended in time."""
@@ -138,5 +184,18 @@ class CatalogueClient(QObject):
         self._thread.quit()
         return self._thread.wait(timeout_ms)
 
+    def _start(self) -> None:
+        if not self._thread.isRunning():
+            self._thread.start()
+
     def _on_worker_found(self, found: ModelsFound) -> None:
         self.found.emit(found)
+
+    def _on_worker_details_read(self, details: ModelDetails) -> None:
+        self.details_read.emit(details)
+
+    def _on_worker_verify_progressed(self, path: str, share: float) -> None:
+        self.verify_progressed.emit(path, share)
+
+    def _on_worker_verified(self, result: ModelVerified) -> None:
+        self.verified.emit(result)

@@ -383,6 +383,54 @@ EngineEvent = (
 
 
 @dataclass(frozen=True, slots=True)
+class DetailRow:
+    """One fact of a model file."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDetails:
+    """What a model file says of itself.
+
+    Attributes:
+        about: the facts people ask for first.
+        sampling: what the makers recommend (`general.sampling.*`).
+        tensors: tensors and bytes by type.
+        metadata: all of it, long values shortened.
+        template: the chat template; sample: what it makes of a short conversation, or why it does not.
+        source_sha256: the hash that whoever fetched the file kept, or "".
+        problem: why nothing could be read, or "".
+    """
+
+    path: Path
+    about: tuple[DetailRow, ...] = ()
+    sampling: tuple[DetailRow, ...] = ()
+    tensors: tuple[DetailRow, ...] = ()
+    metadata: tuple[DetailRow, ...] = ()
+    template: str = ""
+    sample: str = ""
+    source_sha256: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVerified:
+    """A file's hash beside the one that its source gave; either may be unknown ("")."""
+
+    path: Path
+    sha256: str = ""
+    source_sha256: str = ""
+    problem: str = ""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the file is what its source says."""
+        return bool(self.sha256) and self.sha256 == self.source_sha256
+
+
+@dataclass(frozen=True, slots=True)
 class ScanModels:
     """Look for models in these folders, in the built-in places and in installed packages."""
 

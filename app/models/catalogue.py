@@ -33,12 +33,19 @@ class ModelCatalogue(QAbstractTableModel):
     Signals:
         refresh_requested: the folders should be read (off the GUI thread).
         refreshed: the rows are new.
+        details_requested(path), verify_requested(path): a model's file should be read, or hashed.
+        details_read(ModelDetails), verify_progressed(path, share), verified(ModelVerified): what came of it.
 
     Thread: GUI thread.
     """
 
     refresh_requested = Signal()
     refreshed = Signal()
+    details_requested = Signal(str)
+    details_read = Signal(object)
+    verify_requested = Signal(str)
+    verify_progressed = Signal(str, float)
+    verified = Signal(object)
 
     EntryRole = int(Qt.ItemDataRole.UserRole) + 1
 

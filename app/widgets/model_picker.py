@@ -104,11 +104,13 @@ class ModelPicker(QDialog):
 
     Signals:
         chosen(path): load this model.
+        details_wanted(path): show what its file says.
 
     Thread: GUI thread.
     """
 
     chosen = Signal(str)
+    details_wanted = Signal(str)
 
     def __init__(self, catalogue: ModelCatalogue, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -126,6 +128,8 @@ class ModelPicker(QDialog):
         self._detail_label = self._quiet_label()
         self._memory_label = self._quiet_label()
         self._open_button = QPushButton(self.tr("Open file…"), self)
+        self._details_button = QPushButton(self.tr("Details…"), self)
+        self._details_button.setAutoDefault(False)
         self._cancel_button = QPushButton(self.tr("Cancel"), self)
         self._load_button = QPushButton(self.tr("Load"), self)
         self._load_button.setDefault(True)
@@ -198,6 +202,7 @@ class ModelPicker(QDialog):
         buttons = QHBoxLayout()
         buttons.setSpacing(GRID)
         buttons.addWidget(self._open_button)
+        buttons.addWidget(self._details_button)
         buttons.addWidget(self._memory_label, 1)
         buttons.addWidget(self._cancel_button)
         buttons.addWidget(self._load_button)
@@ -211,7 +216,8 @@ class ModelPicker(QDialog):
         for before, after in (
             (self._search_edit, self._table),
             (self._table, self._open_button),
-            (self._open_button, self._cancel_button),
+            (self._open_button, self._details_button),
+            (self._details_button, self._cancel_button),
             (self._cancel_button, self._load_button),
         ):
             QWidget.setTabOrder(before, after)
@@ -223,6 +229,7 @@ class ModelPicker(QDialog):
         self._table.selectionModel().selectionChanged.connect(self._on_selection_changed)
         self._table.doubleClicked.connect(self._on_load_clicked)
         self._open_button.clicked.connect(self.choose_file)
+        self._details_button.clicked.connect(self._on_details_clicked)
         self._cancel_button.clicked.connect(self.reject)
         self._load_button.clicked.connect(self._on_load_clicked)
 
@@ -268,6 +275,7 @@ class ModelPicker(QDialog):
         entry = self.selected()
         if entry is not None:
             self._marked_path = entry.path
+        self._details_button.setEnabled(entry is not None)
         self._load_button.setEnabled(entry is not None and not entry.problem)
         self._detail_label.setText(self._detail(entry))
 
@@ -322,6 +330,11 @@ class ModelPicker(QDialog):
             QMessageBox.StandardButton.No,
         )
         return answer == QMessageBox.StandardButton.Yes
+
+    def _on_details_clicked(self) -> None:
+        entry = self.selected()
+        if entry is not None:
+            self.details_wanted.emit(str(entry.path))
 
     def _on_load_clicked(self) -> None:
         entry = self.selected()

@@ -27,6 +27,7 @@ from app.widgets.sidebar import Sidebar
 from app.widgets.status_line import StatusLine
 from app.windows.chat_commands import UNDO, ChatCommands
 from app.windows.memory_window import MemoryWindow
+from app.windows.model_details import ModelDetailsWindow
 
 _OPENED_SCHEMES = ("http", "https", "mailto")
 _LINK = "link:"
@@ -229,10 +230,16 @@ class MainWindow(QWidget):
             QDesktopServices.openUrl(QUrl(key.removeprefix(_LINK)))
             self._composer.setFocus()
 
+    def _show_model_details(self, path: str) -> None:
+        window = ModelDetailsWindow(self.controller.catalogue, path, self._model_picker())
+        window.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        window.open()
+
     def _model_picker(self) -> ModelPicker:
         if self._picker is None:
             self._picker = ModelPicker(self.controller.catalogue, self.theme, self)
             self._picker.chosen.connect(self.controller.load_model)
+            self._picker.details_wanted.connect(self._show_model_details)
         return self._picker
 
     def _on_theme_changed(self) -> None:
