@@ -62,6 +62,8 @@ def load_states(
 ) -> dict[int, SeqStates]:
     """Read what `save_states` wrote into fresh slots, in a transaction of the pages that is left open.
 
+    Snapshots that there is no room for are left out, oldest first.
+
     Raises: StateFileError kinds; ContextFullError, OutOfMemoryError: no room. Roll the pages back then.
     """
     head = reader.whole(b"RCHD", _FINGERPRINT_MAX)
@@ -86,11 +88,12 @@ def load_states(
             raise reader.error(f"sequence {target} is out of range or there twice")
         saved[target] = _read_slots(reader, n, pos0, n_slots, params.n_ctx)
     reader.end()
-    if {slot.page_id for states in saved.values() for slot in states.slots} != set(range(n_slots)):
+    if _indices(saved) != set(range(n_slots)):
         raise reader.error("states without a sequence")
     if reader.begin(b"STAT") != n_slots * layout.slot_bytes:
         raise reader.error(f"the data is not that of {n_slots} states")
-    places = _read_data(layout, pages, reader, n_slots)
+    saved = _as_room_allows(saved, pages.pool.n_free)
+    places = _read_data(layout, pages, reader, n_slots, _indices(saved))
     return {
         s: SeqStates(
             states.pos0, tuple(Slot(x.pos, places[x.page_id][0], places[x.page_id][1], x.is_kept) for x in states.slots)
@@ -114,17 +117,36 @@ def _read_slots(reader: BlockReader, n: int, pos0: int, n_slots: int, n_ctx: int
     return SeqStates(pos0, tuple(slots))
 
 
-def _read_data(layout: StateLayout, pages: PageSet, reader: BlockReader, n_slots: int) -> list[tuple[int, int]]:
-    """(page_id, address) of each slot, filled."""
+def _indices(saved: Mapping[int, SeqStates]) -> set[int]:
+    """The slots of the file that these sequences have."""
+    return {slot.page_id for states in saved.values() for slot in states.slots}
+
+
+def _as_room_allows(saved: dict[int, SeqStates], n_free: int) -> dict[int, SeqStates]:
+    """With the newest snapshots only, as many as there is room for; where the sequences stand is always kept."""
+    n_snapshots = max((len(states.slots) - 1 for states in saved.values()), default=0)
+    while n_snapshots and len(_indices(saved)) > n_free:
+        n_snapshots -= 1
+        saved = {s: states.thinned(n_snapshots) for s, states in saved.items()}
+    return saved
+
+
+def _read_data(
+    layout: StateLayout, pages: PageSet, reader: BlockReader, n_slots: int, wanted: set[int]
+) -> dict[int, tuple[int, int]]:
+    """(page_id, address) of each wanted slot, filled; the others are read over."""
     pages.begin()
-    places: list[tuple[int, int]] = []
+    places: dict[int, tuple[int, int]] = {}
     try:
-        for _ in range(n_slots):
+        for i in range(n_slots):
+            if i not in wanted:
+                reader.read(layout.slot_bytes)
+                continue
             ((page, page_id, _, _),) = pages.take_cells(-1, 0, PAGE_CELLS)
             reader.read_into(pages.pool.view(page_id))
-            places.append((page_id, page))
+            places[i] = page_id, page
     except PagesFullError:
-        raise ContextFullError(n_slots, len(places) + pages.pool.n_free, "states") from None
+        raise ContextFullError(len(wanted), len(places) + pages.pool.n_free, "states") from None
     except MemoryError:
         raise OutOfMemoryError(layout.slot_bytes, "recurrent state") from None
     reader.end()

@@ -90,14 +90,21 @@ class SoakContext:
                 self.ledger.compute((s,), begins[s], tokens)
 
     def decode_shared(self) -> None:
-        """Tokens that two sequences share, behind the same past."""
+        """Tokens that two sequences share, behind the same past, and what each goes on with, in one batch."""
         a, b = self.rng.sample(range(N_SEQ), 2)
         if self.ledger.model.seq(a) != self.ledger.model.seq(b):
             return
         tokens, begin = self._tokens(9), self.ledger.end(a)
-        batch = engine.Batch.from_tokens(tokens, begin, (a, b))
+        end = begin + len(tokens)
+        tails = [(s, self._tokens(5)) for s in (a, b) if self.rng.random() < 0.5]
+        batch = engine.Batch.join(
+            [engine.Batch.from_tokens(tokens, begin, (a, b))]
+            + [engine.Batch.from_tokens(tail, end, s) for s, tail in tails]
+        )
         if self._decode(batch, *([BatchError] if self.kind.has_states else [])):
             self.ledger.compute((a, b), begin, tokens)
+            for s, tail in tails:
+                self.ledger.compute((s,), end, tail)
 
     def decode_nonsense(self) -> None:
         """Positions that do not go on, or a sequence that cannot be."""

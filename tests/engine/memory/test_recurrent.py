@@ -306,6 +306,23 @@ def test_snapshots_of_turns_survive_generation_and_saving(kind: str) -> None:
     assert (other.seq_pos_min(2), other.seq_pos_max(2)) == (29, 29)
 
 
+def test_loading_leaves_out_the_snapshots_that_do_not_fit() -> None:
+    """The state where the sequence stands is what counts: without room for that, nothing changes."""
+    memory = make("recurrent")
+    for pos in range(0, 60, 10):
+        decode(memory, [(ubatch(range(pos, pos + 10)), range(pos, pos + 10))])
+    data = saved(memory, 0)
+    stride_bytes = states_of(memory).pages.pool.stride_bytes
+    small = make("recurrent", kv_bytes_max=3 * stride_bytes)
+    small.load(BlockReader(io.BytesIO(data), len(data)), 1).swap_in()
+    assert [s.pos for s in states_of(small).seqs[1].slots] == [39, 49, 59]
+    assert slot(small, states_of(small).seqs[1].tail.page).tobytes() == state_after(range(60))
+    before = small.state_hash()
+    with pytest.raises(ContextFullError):
+        small.load(BlockReader(io.BytesIO(data), len(data)), 2)
+    assert small.state_hash() == before
+
+
 def test_what_states_refuse() -> None:
     memory = make("recurrent", n_ctx=50)
     decode(memory, [(ubatch(range(5)), range(5)), (ubatch(range(4), (1,)), range(4))])
