@@ -250,23 +250,25 @@ Transfer(RemoteFile(sys.argv[1], int(sys.argv[2]), sys.argv[3]), Path(sys.argv[4
 """
 
 
-def test_killed_at_random_and_resumed_to_the_right_hash(hub: Hub, target: Path) -> None:
+def wait_for(hub: Hub, n_sent: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while hub.n_sent < n_sent and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_killed_again_and_again_and_resumed_to_the_right_hash(hub: Hub, target: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, hub.url(PATH), str(len(DATA)), SHA256, str(target)]
-    rng = random.Random(1)
-    n_killed = 0
-    for attempt in range(12):
-        hub.behaviour.wait_s = 0.008 if attempt < 6 else 0.0
+    hub.behaviour.wait_s = 0.002
+    for n_more in (1_000_000, PIECE_BYTES + 2_000_000, 100_000, PIECE_BYTES // 2):
         process = subprocess.Popen(command, cwd=ROOT)
-        deadline = time.monotonic() + (0.2 + rng.random() * 0.7 if attempt < 6 else 60)
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            n_killed += 1
-        if process.wait() == 0:
-            break
+        limit = hub.n_sent + n_more
+        wait_for(hub, limit, process)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
         assert not target.exists()
-    assert n_killed >= 3
+    hub.behaviour.wait_s = 0.0
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 0
     assert hashlib.sha256(target.read_bytes()).hexdigest() == SHA256
     assert any(asked for _, asked, _ in hub.requests)
 
