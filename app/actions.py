@@ -88,6 +88,22 @@ ACTIONS: tuple[ActionSpec, ...] = (
         When.DELETED,
     ),
     ActionSpec(
+        "overflow_shift",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "When the context is full, let the oldest messages leave"),
+        (),
+        "commands.let_oldest_leave",
+        is_checkable=True,
+    ),
+    ActionSpec(
+        "overflow_stop",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "When the context is full, stop and ask"),
+        (),
+        "commands.stop_when_full",
+        is_checkable=True,
+    ),
+    ActionSpec(
         "empty_bin", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Empty the bin"), (), "commands.empty_bin", When.DELETED
     ),
     ActionSpec("quit", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Quit"), ("Ctrl+Q",), "close"),

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -48,6 +49,9 @@ class TurnsLeft:
     n_recomputed: int
 
 
+Overflow = Literal["shift", "stop"]
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What a prompt needs.
@@ -76,6 +80,7 @@ class Session:
         spans: whose tokens and pending are, in order; the last turn grows with the reply.
         out_keys: keys of turns that left. Take a key out to ask the turn back; its tokens are computed again then.
         sampler_state: where the last reply left the generator of random numbers.
+        overflow: when it is full the oldest turns leave ("shift"), or nothing does ("stop").
         n_ctx_max: tokens that it may hold, where that is fewer than its sequence; 0: all.
         kv_type_on_disk: K and V are kept in this type in a file; None: as in the cache.
 
@@ -89,6 +94,7 @@ class Session:
         self.spans: list[Span] = []
         self.out_keys: set[str] = set()
         self.sampler_state = b""
+        self.overflow: Overflow = "shift"
         self.n_ctx_max = 0
         self.kv_type_on_disk: QuantType | None = None
         self._births = array("q")  # a number for each token of `tokens`, never given twice
@@ -128,7 +134,7 @@ class Session:
 
         Returns: the turns that had to leave, if any had to.
         Raises:
-            ContextFullError: the turns that must stay do not fit; nothing is changed.
+            ContextFullError: the turns that must stay do not fit, or none may leave; nothing is changed.
             BatchError: no tokens.
         """
         kept = self.kept(turns)
@@ -137,6 +143,8 @@ class Session:
             raise BatchError("the prompt is empty")
         spans = [Span(turn.key, len(turn.tokens), turn.pinned) for turn in kept]
         leaving = self._choose_leaving(spans, n_predict)
+        if leaving and self.overflow == "stop":
+            raise ContextFullError(len(prompt), self.n_ctx, "tokens", "let the oldest turns leave")
 
         if self.ctx.get_kv_self().seq_pos_max(self.seq_id) != len(self.tokens) - 1:
             self._truncate(0)  # somebody else changed the sequence
@@ -263,7 +271,7 @@ class Session:
 
         Returns: None where no turn may leave.
         """
-        if all(span.pinned for span in self.spans[:-1]):
+        if self.overflow == "stop" or all(span.pinned for span in self.spans[:-1]):
             return None
         # One more than n_ctx, for that the context is full is why we are here.
         return self._leave(choose_leaving(self.spans, self.n_ctx + 1, 2, self.n_ctx // 4))
@@ -331,6 +339,8 @@ class Session:
 
     def _choose_leaving(self, spans: Sequence[Span], n_predict: int) -> set[str]:
         n_room = self.n_ctx // 4 if n_predict < 0 else min(n_predict, self.n_ctx // 4)
+        if self.overflow == "stop":
+            n_room = 1  # the reply ends where the context does
         return choose_leaving(spans, self.n_ctx, n_room, self.n_ctx // 4)
 
     # -- the cache ---------------------------------------------------------------------------------------------------

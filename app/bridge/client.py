@@ -19,6 +19,7 @@ from app.bridge.messages import (
     JobFailed,
     LoadModel,
     ModelLoaded,
+    Overflow,
     PromptMessage,
     ReplyFinished,
     RestoreChat,
@@ -103,6 +104,7 @@ class EngineClient(QObject):
         out_ids: frozenset[int],
         began_at: str,
         is_temporary: bool = False,
+        overflow: Overflow = "shift",
     ) -> int:
         """Make a reply, beside those that other chats get.
 
@@ -110,7 +112,8 @@ class EngineClient(QObject):
         """
         job_id, cancel = self._new_job()
         request = Generate(
-            job_id, chat_id, reply_id, messages, sampling, n_predict, n_ctx, out_ids, began_at, is_temporary
+            *(job_id, chat_id, reply_id, messages, sampling, n_predict, n_ctx, out_ids, began_at),
+            *(is_temporary, overflow),
         )
         self._requested.emit(request, cancel)
         return job_id

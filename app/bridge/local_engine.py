@@ -98,7 +98,7 @@ class LocalModel:
         group = own.group if own is not None else self._group(request.n_ctx)
         turns = self.turns(Generate(0, 0, -1, request.messages, Sampling(), 0, 0, began_at=request.began_at))
         slot_id = own.slot_id if own is not None else None
-        found = group.call(partial(group.forecast, slot_id, turns, request.n_predict))
+        found = group.call(partial(group.forecast, slot_id, turns, request.n_predict, _keys(request.out_ids)))
         n_ready = min(found.n_ready, found.n_prompt - 1)
         return Cost(len(turns[-2].tokens), n_ready, found.n_prompt - n_ready, found.n_left, found.n_leaving)
 
@@ -170,10 +170,10 @@ class LocalSession:
             repeat_penalty=sampling.repeat_penalty,
             seed=sampling.seed,
         )
-        out_keys = {str(message_id) for message_id in request.out_ids}
-        self.group.call(partial(self.group.share, self.slot_id, turns, out_keys))
+        self.group.call(partial(self.group.share, self.slot_id, turns, _keys(request.out_ids), request.overflow))
         job = JobRequest(turns, GenerateParams(sampler, request.n_predict), self.slot_id)
-        cancel.pass_on(self.group.submit(job, partial(_pass_on, on_event)))
+        is_stopping = request.overflow == "stop"
+        cancel.pass_on(self.group.submit(job, partial(_pass_on, on_event, is_stopping)))
 
     def snapshot(self) -> SessionCopy:
         """Return a copy of the memory to be written."""
@@ -212,7 +212,11 @@ class LocalCopy:
         self._snapshot.close()
 
 
-def _pass_on(on_event: Callable[[PortEvent], None], event: JobEvent) -> None:
+def _keys(message_ids: frozenset[int]) -> set[str]:
+    return {str(message_id) for message_id in message_ids}
+
+
+def _pass_on(on_event: Callable[[PortEvent], None], is_stopping: bool, event: JobEvent) -> None:
     match event:
         case PrefillProgress():
             on_event(Prefilled(event.n_done, event.n_total, event.n_reused))
@@ -220,6 +224,8 @@ def _pass_on(on_event: Callable[[PortEvent], None], event: JobEvent) -> None:
             on_event(Generated(event.text))
         case Finished():
             on_event(Ended(event.reason, _stats(event.stats), np.asarray(event.tokens, dtype="<i4").tobytes()))
+        case JobFailed() if is_stopping and isinstance(event.error, ContextFullError):
+            on_event(Ended("context", ReplyStats(), b""))
         case JobFailed():
             on_event(Broken(event.error))
         case _:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from app.bridge.messages import Overflow
 from app.bridge.pool import N_SESSIONS
 from engine import ContextParams, Model, create_context
 from engine.scheduler import JobEvent, JobRequest, Scheduler
@@ -52,17 +53,19 @@ class SlotGroup:
         """Begin a reply; returns what stops it."""
         return partial(self._scheduler.cancel, self._scheduler.submit(request, on_event))
 
-    def share(self, slot_id: int, turns: Sequence[Turn], out_keys: set[str]) -> None:
+    def share(self, slot_id: int, turns: Sequence[Turn], out_keys: set[str], overflow: Overflow) -> None:
         """Let a slot have what any other has of a prompt, where that is more: a fork or a common beginning costs nothing.
 
         Runs in `call`.
 
         Args:
-            out_keys: turns that are out of the chat's context, where the slot knows nothing of it.
+            out_keys: turns that are out of the chat's context, where the slot knows nothing of it; else it knows
+                better, but for those that a person has asked back.
+            overflow: what happens when the context is full.
         """
         own = self.session(slot_id)
-        if own.n_used == 0:
-            own.out_keys = out_keys
+        own.overflow = overflow
+        own.out_keys = own.out_keys & out_keys if own.n_used else out_keys
         others = [self.session(i) for i in range(N_SESSIONS) if i != slot_id]
         best = max(others, key=lambda session: session.n_ready(own.kept(turns)))
         if best.n_ready(own.kept(turns)) > own.n_ready(turns):
@@ -70,15 +73,17 @@ class SlotGroup:
             own.copy_from(best)
             own.out_keys = kept_out
 
-    def forecast(self, slot_id: int | None, turns: Sequence[Turn], n_predict: int) -> Forecast:
+    def forecast(self, slot_id: int | None, turns: Sequence[Turn], n_predict: int, out_keys: set[str]) -> Forecast:
         """What a prompt needs in a slot, or in one that would be taken for it. Runs in `call`."""
         sessions = [self.session(i) for i in range(N_SESSIONS)]
         if slot_id is not None:
             own = self.session(slot_id)
+            own.out_keys = own.out_keys & out_keys if own.n_used else out_keys
             forecast, kept = own.forecast(turns, n_predict), own.kept(turns)
         else:
             empty = Session(self._ctx, self._free[-1] if self._free else 0)
-            forecast, kept = empty.forecast(turns, n_predict), list(turns)
+            empty.out_keys = out_keys
+            forecast, kept = empty.forecast(turns, n_predict), empty.kept(turns)
         return replace(forecast, n_ready=max(forecast.n_ready, *(session.n_ready(kept) for session in sessions)))
 
     def close(self) -> None:

@@ -17,6 +17,10 @@ Finish = Literal["stop", "length", "cancelled", "context", "failed"]
 """Why a reply ended: the model's own end, n_predict, Stop, no room left, an error."""
 
 
+Overflow = Literal["shift", "stop"]
+"""What happens when a chat's context is full: the oldest messages leave, or the reply ends and a person is asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserError:
     """What went wrong, in words for a person.
@@ -148,6 +152,7 @@ class Generate:
         out_ids: messages that have left the chat's context before.
         began_at: local time of the chat's first Send in ISO form, which templates may put into the prompt.
         is_temporary: nothing of the chat is written.
+        overflow: when the context is full the oldest messages leave ("shift"), or the reply ends ("stop").
     """
 
     job_id: int
@@ -160,6 +165,7 @@ class Generate:
     out_ids: frozenset[int] = frozenset()
     began_at: str = ""
     is_temporary: bool = False
+    overflow: Overflow = "shift"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 
+from app.storage.records import ChatRecord
+
 
 @dataclass(frozen=True, slots=True)
 class ChatRow:
@@ -24,6 +26,11 @@ class ChatRow:
     is_generating: bool = False
     is_unread: bool = False
     is_pinned: bool = False
+
+    @classmethod
+    def of(cls, chat: ChatRecord) -> ChatRow:
+        """Return a stored chat as the list shows it."""
+        return cls(chat.id, chat.title, chat.used_at, is_unread=chat.is_unread, is_pinned=chat.is_pinned)
 
 
 class ChatListModel(QAbstractListModel):

@@ -24,6 +24,7 @@ from app.bridge.messages import (
 )
 from app.models.catalogue import ModelCatalogue
 from app.models.chat_list import ChatListModel, ChatRow
+from app.models.context_rules import ContextRules
 from app.models.conversation import ConversationModel
 from app.models.cost import CostEstimate
 from app.models.drafts import Drafts
@@ -37,7 +38,7 @@ from app.models.session_files import SessionFilesModel
 from app.models.status import StatusBoard
 from app.settings import Settings
 from app.storage import records
-from app.storage.records import ChatContent, ChatRecord, MessageRecord, StoreEvent, StoreOpened
+from app.storage.records import ChatContent, MessageRecord, StoreEvent, StoreOpened
 
 
 class ChatController(QObject):
@@ -49,6 +50,7 @@ class ChatController(QObject):
         generation: what the model does for the open chat.
         catalogue: the models that were found.
         session_files: the files of chats' memories.
+        rules: what stays in the context.
         n_undo: deletions that can be undone.
 
     Signals:
@@ -57,6 +59,7 @@ class ChatController(QObject):
         draft_restored(text): the composer should hold this text now.
         notice(sentence): something a person should know, not tied to a message.
         undo_changed: `n_undo` is another.
+        overflow_asked: the context of the open chat is full, and nothing leaves it unless a person says so.
 
     Thread: GUI thread.
     """
@@ -66,6 +69,7 @@ class ChatController(QObject):
     draft_restored = Signal(str)
     notice = Signal(str)
     undo_changed = Signal()
+    overflow_asked = Signal()
 
     def __init__(self, engine: Engine, store: Store, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -84,6 +88,7 @@ class ChatController(QObject):
         self._is_readonly = self._is_temporary = False
         self._models = ModelLoader(engine, settings, self._board)
         self.n_undo = 0
+        self.rules = ContextRules(store, settings, self.conversation, self._open_now, self)
         self._make = RecordMaker(settings)
         self._drafts = Drafts(store, self)
         self._cost = CostEstimate(engine, self._cost_question, self)
@@ -175,9 +180,16 @@ class ChatController(QObject):
             return
         self._drafts.keep()
         record, first_id = self._make.fork(chat.chat, n, self.tr("{title} (fork)").format(title=chat.chat.title))
-        self.chats.put(_row(record))
+        self.chats.put(ChatRow.of(record))
         self._reading_id = record.id
         self._store.submit(records.ForkChat(record, message_id, first_id))
+
+    def let_leave(self) -> None:
+        """Let the oldest messages of a full context leave, and make the reply that found no room."""
+        self.rules.set_overflow("shift")
+        leaf = self._open.leaf if self._open is not None else None
+        if leaf is not None and leaf.role == "assistant" and not leaf.text:
+            self.regenerate_reply(leaf.id)
 
     def delete_message(self, message_id: int) -> None:
         """Move a message and all that follows it to the bin; `undo_delete` brings them back."""
@@ -270,7 +282,7 @@ class ChatController(QObject):
                 if event.chat.id == self._reading_id:
                     self._show_chat(event)
             case records.ChatRestored():
-                self.chats.put(_row(event.chat))
+                self.chats.put(ChatRow.of(event.chat))
                 self.open_chat(event.chat.id)
             case records.ChatsFound():
                 self.chats.set_found(event.text, event.chat_ids)
@@ -333,7 +345,7 @@ class ChatController(QObject):
             self._store.submit(records.AddMessages(chat.chat, (*new, reply)))
         job_id = self._engine.generate(
             *(chat_id, reply.id, prompt, self._settings.sampling(), self._settings.n_predict),
-            *(chat.chat.n_ctx, chat.out_ids, chat.began_at, chat.is_temporary),
+            *(chat.chat.n_ctx, chat.out_ids, chat.began_at, chat.is_temporary, chat.chat.overflow),
         )
         self._replies.add(Reply(job_id, reply))
         self._board.start(chat_id, self._n_ctx_new())
@@ -345,7 +357,7 @@ class ChatController(QObject):
         for message in (*new, reply):
             self.conversation.append(message_item(message, is_out=False))
         if not chat.is_temporary:
-            self.chats.put(replace(_row(chat.chat), is_generating=True))
+            self.chats.put(replace(ChatRow.of(chat.chat), is_generating=True))
         self._show_status()
         if is_first:
             self.chat_opened.emit(chat_id)
@@ -384,7 +396,7 @@ class ChatController(QObject):
         self._count_undo(event.n_undo)
         if self._settings.disk_budget_mb:
             self.apply_disk_budget()
-        self.chats.set_rows(_row(chat) for chat in event.chats)
+        self.chats.set_rows(ChatRow.of(chat) for chat in event.chats)
         if event.notice:
             self.notice.emit(event.notice)
         if self.chats.chat(self._settings.last_chat) is not None:
@@ -438,6 +450,8 @@ class ChatController(QObject):
                 self._open.out_ids = event.out_ids
                 self.conversation.mark_out(event.out_ids)
             self._put_record(reply.record)
+            if event.finish == "context" and self._open.chat.overflow == "stop":
+                self.overflow_asked.emit()
         row = self.chats.chat(event.chat_id)
         if row is not None:
             self.chats.put(replace(row, is_generating=False, is_unread=not is_shown))
@@ -478,18 +492,11 @@ class ChatController(QObject):
     def _cost_question(self, text: str) -> EstimateCost | None:
         if self._board.model is None or self._replies.live_in(self.conversation.chat_id) is not None:
             return None
-        chat = self._open or OpenChat(self._make.chat_like(text), (), frozenset())
-        first = [] if chat.messages else self._make.opening(chat)
-        draft = MessageRecord(0, chat.chat.id, None, "user", text)
-        prompt = prompt_of([*chat.messages, *first, draft])
-        return EstimateCost(
-            *(chat.chat.id, text, prompt, self._settings.n_predict, chat.chat.n_ctx, chat.out_ids, chat.began_at)
-        )
+        return self._make.cost_question(self._open, text)
+
+    def _open_now(self) -> OpenChat | None:
+        return self._open
 
     def _count_undo(self, n: int) -> None:
         self.n_undo += n
         self.undo_changed.emit()
-
-
-def _row(chat: ChatRecord) -> ChatRow:
-    return ChatRow(chat.id, chat.title, chat.used_at, is_unread=chat.is_unread, is_pinned=chat.is_pinned)

@@ -58,6 +58,16 @@ class OpenChat:
         i = self.index_of(message_id)
         return self.messages[i] if i >= 0 else None
 
+    def exchange_of(self, message_id: int) -> set[int]:
+        """Return the ids of a message and of the reply or question that belongs to it."""
+        i = self.index_of(message_id)
+        j = i - 1 if self.messages[i].role == "assistant" else i + 1
+        is_pair = 0 <= j < len(self.messages) and {self.messages[i].role, self.messages[j].role} == {
+            "user",
+            "assistant",
+        }
+        return {message_id, self.messages[j].id} if is_pair else {message_id}
+
     def put(self, record: MessageRecord) -> None:
         """Change the message with this id."""
         for i in range(len(self.messages) - 1, -1, -1):

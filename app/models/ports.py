@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.bridge.messages import EngineOptions, EstimateCost, PromptMessage, Sampling
+from app.bridge.messages import EngineOptions, EstimateCost, Overflow, PromptMessage, Sampling
 from app.storage.records import StoreRequest
 
 
@@ -25,6 +25,7 @@ class Engine(Protocol):
         out_ids: frozenset[int],
         began_at: str,
         is_temporary: bool = False,
+        overflow: Overflow = "shift",
     ) -> int:
         """Make a reply; returns the job's id."""
 

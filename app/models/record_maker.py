@@ -6,8 +6,8 @@ import json
 import time
 from dataclasses import replace
 
-from app.bridge.messages import Role
-from app.models.open_chat import OpenChat, title_of
+from app.bridge.messages import EstimateCost, Role
+from app.models.open_chat import OpenChat, prompt_of, title_of
 from app.settings import Settings
 from app.storage.records import ChatRecord, MessageRecord
 
@@ -33,7 +33,14 @@ class RecordMaker:
         """Return what `chat` would return now, with the id 0."""
         frozen = {"system_prompt": self._settings.system_prompt, "began_at": time.strftime("%Y-%m-%dT%H:%M:%S")}
         now = time.time()
-        return ChatRecord(0, title_of(text), now, frozen=json.dumps(frozen), n_ctx=self._settings.n_ctx)
+        return ChatRecord(
+            0,
+            title_of(text),
+            now,
+            frozen=json.dumps(frozen),
+            n_ctx=self._settings.n_ctx,
+            overflow=self._settings.overflow_policy(),
+        )
 
     def opening(self, chat: OpenChat) -> list[MessageRecord]:
         """Return what a new chat begins with, without a number of its own: the system prompt, where there is one."""
@@ -53,6 +60,14 @@ class RecordMaker:
         """Return another version of a message: its sibling."""
         new = MessageRecord(self.take_ids(), chat.chat.id, old.parent_id, old.role, text, is_pinned=old.is_pinned)
         return replace(new, siblings=(*(old.siblings or (old.id,)), new.id))
+
+    def cost_question(self, chat: OpenChat | None, text: str) -> EstimateCost:
+        """Return the question of what sending a text in a chat, or in a new one, would cost."""
+        chat = chat or OpenChat(self.chat_like(text), (), frozenset())
+        before = chat.messages or self.opening(chat)
+        prompt = prompt_of([*before, MessageRecord(0, chat.chat.id, None, "user", text)])
+        n_predict, n_ctx = self._settings.n_predict, chat.chat.n_ctx
+        return EstimateCost(chat.chat.id, text, prompt, n_predict, n_ctx, chat.out_ids, chat.began_at)
 
     def take_ids(self, n: int = 1) -> int:
         """Take n numbers that follow each other; returns the first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 
-from app.bridge.messages import ReplyFinished
+from app.bridge.messages import Overflow, ReplyFinished
 from app.storage.database import Database, Durability
 from app.storage.records import AddMessages, ChatContent, ChatRecord, ForkChat, MessageRecord, MessageState
 from app.storage.session_table import SessionTable
@@ -197,6 +197,16 @@ class ChatStore:
         with self._db.transaction(Durability.NORMAL) as connection:
             connection.execute("UPDATE chat SET title=? WHERE id=?", (title, chat_id))
 
+    def set_overflow(self, chat_id: int, overflow: Overflow) -> None:
+        """Note what happens when a chat's context is full."""
+        with self._db.transaction(Durability.NORMAL) as connection:
+            connection.execute("UPDATE chat SET overflow=? WHERE id=?", (overflow, chat_id))
+
+    def pin_message(self, message_id: int, is_pinned: bool) -> None:
+        """Let a message never leave the context, or let it leave again."""
+        with self._db.transaction(Durability.NORMAL) as connection:
+            connection.execute("UPDATE message SET pinned=? WHERE id=?", (is_pinned, message_id))
+
     def mark_read(self, chat_id: int, is_unread: bool) -> None:
         """Note whether the chat's last reply was seen."""
         with self._db.transaction(Durability.NORMAL) as connection:
@@ -274,6 +284,6 @@ def _chat_record(row: sqlite3.Row) -> ChatRecord:
         draft=row["draft"],
         is_unread=bool(row["unread"]),
         is_pinned=bool(row["pinned"]),
-        overflow=row["overflow"],
+        overflow="stop" if row["overflow"] == "stop" else "shift",
         sampling=row["sampling"],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from app.bridge.messages import Role, UserError
+from app.bridge.messages import Overflow, Role, UserError
 
 MessageState = Literal["queued", "streaming", "done", "stopped", "failed", "interrupted"]
 
@@ -33,7 +33,7 @@ class ChatRecord:
     draft: str = ""
     is_unread: bool = False
     is_pinned: bool = False
-    overflow: str = "shift"
+    overflow: Overflow = "shift"
     sampling: str = ""
 
 
@@ -121,6 +121,22 @@ class RenameChat:
 
 
 @dataclass(frozen=True, slots=True)
+class SetOverflow:
+    """What happens when a chat's context is full."""
+
+    chat_id: int
+    overflow: Overflow
+
+
+@dataclass(frozen=True, slots=True)
+class PinMessage:
+    """Let a message never leave the context, or let it leave again."""
+
+    message_id: int
+    is_pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MarkRead:
     """The chat's last reply was seen, or was not."""
 
@@ -199,6 +215,8 @@ StoreRequest = (
     | ForkChat
     | SetDraft
     | RenameChat
+    | SetOverflow
+    | PinMessage
     | MarkRead
     | DeleteChat
     | DeleteMessage

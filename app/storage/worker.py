@@ -29,6 +29,7 @@ from app.storage.records import (
     ListSessions,
     MarkRead,
     OpenChat,
+    PinMessage,
     PinSession,
     RenameChat,
     ReplySaved,
@@ -37,6 +38,7 @@ from app.storage.records import (
     SessionsListed,
     SetDiskBudget,
     SetDraft,
+    SetOverflow,
     ShowBranch,
     StoreEvent,
     StoreFailed,
@@ -178,6 +180,10 @@ class StorageWorker(QObject):
                 chats.set_draft(request.chat_id, request.text)
             case RenameChat():
                 chats.rename(request.chat_id, request.title)
+            case SetOverflow():
+                chats.set_overflow(request.chat_id, request.overflow)
+            case PinMessage():
+                chats.pin_message(request.message_id, request.is_pinned)
             case MarkRead():
                 chats.mark_read(request.chat_id, request.is_unread)
             case DeleteChat():

@@ -17,6 +17,7 @@ UNDO = "undo-delete"
 
 _CANCEL_EDIT = "cancel-edit"
 _EMPTY_BIN = "empty-bin"
+_LET_LEAVE = "let-leave"
 
 
 class ChatCommands(QObject):
@@ -36,6 +37,9 @@ class ChatCommands(QObject):
         view.regenerate_requested.connect(controller.regenerate_reply)
         view.fork_requested.connect(controller.fork)
         view.delete_requested.connect(self._on_delete_requested)
+        view.pin_requested.connect(controller.rules.pin_message)
+        view.return_requested.connect(controller.rules.bring_back)
+        controller.overflow_asked.connect(self._on_overflow_asked)
         composer.recall_requested.connect(self._on_recall_requested)
         notice.accepted.connect(self._on_notice_accepted)
         controller.chat_opened.connect(self._on_chat_opened)
@@ -90,6 +94,18 @@ class ChatCommands(QObject):
         self._notice.show_notice(text, self.tr("Empty the bin"), _EMPTY_BIN, stays=True)
         self._notice.focus_button()
 
+    def let_oldest_leave(self) -> None:
+        """Have the oldest messages leave a full context."""
+        self._controller.rules.set_overflow("shift")
+
+    def stop_when_full(self) -> None:
+        """Have a reply end where the context is full, and ask."""
+        self._controller.rules.set_overflow("stop")
+
+    def _on_overflow_asked(self) -> None:
+        text = self.tr("The context is full. The oldest messages can leave it; pinned ones and the system prompt stay.")
+        self._notice.show_notice(text, self.tr("Let them leave"), _LET_LEAVE, stays=True)
+
     def _step_version(self, step: int) -> None:
         item = self._view.acted_on()
         if item is not None:
@@ -114,6 +130,8 @@ class ChatCommands(QObject):
             return
         if key == _EMPTY_BIN:
             self._controller.empty_bin()
+        elif key == _LET_LEAVE:
+            self._controller.let_leave()
         elif key == _CANCEL_EDIT:
             self._edited_id = None
             self._composer.clear()

@@ -123,6 +123,7 @@ class MainWindow(QWidget):
         controller.draft_restored.connect(self._composer.set_text)
         controller.notice.connect(self._notice.say)
         controller.undo_changed.connect(self._update_actions)
+        controller.rules.changed.connect(self._update_actions)
         self.theme.changed.connect(self._on_theme_changed)
         controller.generation.changed.connect(self._update_actions)
         conversation.reset.connect(self._on_conversation_changed)
@@ -268,6 +269,8 @@ class MainWindow(QWidget):
         if self.controller.n_undo:
             holds |= When.DELETED
         self._actions.update_enabled(holds)
+        for overflow in ("shift", "stop"):
+            self._actions.action(f"overflow_{overflow}").setChecked(self.controller.rules.overflow == overflow)
         for mode in ThemeMode:
             self._actions.action(f"theme_{mode.value}").setChecked(mode == self.theme.mode)
 

@@ -16,6 +16,7 @@ from app.bridge.messages import (
     Finish,
     ModelInfo,
     ModelLoaded,
+    Overflow,
     PrefillProgress,
     PromptMessage,
     ReplyFinished,
@@ -55,6 +56,7 @@ class ScriptedEngine:
         self.cancelled: list[int] = []
         self.forgotten: list[int] = []
         self.restored: list[int] = []
+        self.asked: dict[int, tuple[frozenset[int], Overflow]] = {}
         self.questions: list[EstimateCost] = []
         self.loads: list[str] = []
         self._last_job_id = 0
@@ -74,9 +76,11 @@ class ScriptedEngine:
         out_ids: frozenset[int],
         began_at: str,
         is_temporary: bool = False,
+        overflow: Overflow = "shift",
     ) -> int:
         job_id = self._next_job()
         self.prompts[job_id] = messages
+        self.asked[job_id] = (out_ids, overflow)
         self.places[job_id] = (chat_id, reply_id)
         return job_id
 

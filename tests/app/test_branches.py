@@ -10,7 +10,7 @@ import pytest
 
 from app.bridge.cancel import JobCancel
 from app.bridge.local_engine import LocalEngine, LocalModel, LocalSession
-from app.bridge.messages import EngineOptions, EstimateCost, Generate, PromptMessage, Sampling
+from app.bridge.messages import EngineOptions, EstimateCost, Generate, Overflow, PromptMessage, Sampling
 from app.bridge.pool import SessionPool
 from app.bridge.port import Broken, Ended, PortEvent
 from tests.engine.oracle_cases import DATA
@@ -28,7 +28,14 @@ class Chats:
         self.pool = SessionPool(self.model, folder, lambda event: None)
         self._n = 0
 
-    def ask(self, chat_id: int, branch: list[PromptMessage], n_ctx: int = 0) -> tuple[Ended, PromptMessage]:
+    def ask(
+        self,
+        chat_id: int,
+        branch: list[PromptMessage],
+        n_ctx: int = 0,
+        overflow: Overflow = "shift",
+        out_ids: frozenset[int] = frozenset(),
+    ) -> tuple[Ended, PromptMessage]:
         """Have the branch answered; also the reply as a message."""
         self._n += 1
         session, note = self.pool.take(chat_id, n_ctx, ())
@@ -41,7 +48,9 @@ class Chats:
                 over.set()
 
         reply_id = 10_000 + self._n
-        request = Generate(self._n, chat_id, reply_id, tuple(branch), GREEDY, N_PREDICT, n_ctx)
+        request = Generate(
+            self._n, chat_id, reply_id, tuple(branch), GREEDY, N_PREDICT, n_ctx, out_ids, overflow=overflow
+        )
         self.pool.mark_dirty(chat_id, reply_id, is_kept=True)
         session.start(request, JobCancel(), on_event)
         assert over.wait(30)
@@ -162,3 +171,25 @@ def test_a_chat_with_a_smaller_context_shares_the_cache(chats: Chats) -> None:
     assert ended.stats.n_computed == 1
     session = chats.pool.take(2, 64, ())[0]
     assert session.n_ctx == 64
+
+
+def test_a_full_context_stops_shifts_and_takes_back(chats: Chats) -> None:
+    branch = [question(1, "the first one is here")]
+    for i in range(2, 9):
+        ended, reply = chats.ask(1, branch, 128, "stop")
+        if ended.finish == "context":
+            break
+        branch += [reply, question(i, f"question number {i} now")]
+    assert ended.finish == "context"
+    session = chats.pool.in_memory(1)
+    assert isinstance(session, LocalSession) and session.out_ids == frozenset()
+    ended, reply = chats.ask(1, branch, 128, "shift")
+    assert ended.finish == "length"
+    out = session.out_ids
+    assert 1 in out and branch[-1].message_id not in out
+    ended, _ = chats.ask(1, branch, 128, "shift", out)
+    assert ended.stats.n_computed == 1
+    # What is asked back is computed again, where there is room for it.
+    back = out - {max(out)}
+    cost = chats.model.cost(EstimateCost(1, branch[-1].text, tuple(branch), 1, 128, back), session)
+    assert cost.n_to_compute > 10

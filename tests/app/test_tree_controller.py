@@ -242,3 +242,45 @@ def test_the_cost_of_the_draft_stands_in_the_status_line(desk: Desk, qtbot: QtBo
     assert status.texts[0].endswith("4 messages leave the context")
     desk.engine.tell(CostKnown(chat_id, "x", Cost(1, 20, 3, -5, 0)))
     assert "does not fit" in status.texts[0]
+
+
+def test_a_full_context_stops_and_asks(desk: Desk, tmp_path: Path) -> None:
+    desk.window._actions.action("overflow_stop").trigger()
+    assert desk.window._actions.action("overflow_stop").isChecked()
+    assert not desk.window._actions.action("overflow_shift").isChecked()
+    desk.say("one", "eins")
+    assert desk.engine.asked[desk.engine.last_job_id] == (frozenset(), "stop")
+    desk.controller.send("two")
+    desk.engine.start(desk.engine.last_job_id)
+    desk.engine.finish(desk.engine.last_job_id, "context")
+    assert "full" in desk.window._notice.text
+    desk.window._notice._button.click()
+    assert desk.engine.asked[desk.engine.last_job_id] == (frozenset(), "shift")
+    assert desk.prompt() == ["one", "eins", "two"]
+    desk.answer("zwei")
+    assert desk.texts() == ["one", "eins", "two", "zwei"]
+    database = desk.store.worker._database
+    assert database is not None
+    assert database.connection.execute("SELECT overflow FROM chat").fetchone()[0] == "shift"
+
+
+def test_messages_are_pinned_and_brought_back(desk: Desk) -> None:
+    desk.say("one", "eins")
+    desk.say("two", "zwei")
+    desk.press(2, "Keep it in the context")
+    assert desk.controller.conversation.items()[2].is_pinned
+    desk.controller.send("three")
+    job_id = desk.engine.last_job_id
+    assert [m.is_pinned for m in desk.engine.prompts[job_id]] == [False, False, True, False, False]
+    desk.engine.start(job_id)
+    desk.engine.finish(job_id, out_ids=frozenset({desk.id_of(0), desk.id_of(1)}))
+    assert [item.is_out for item in desk.controller.conversation.items()][:3] == [True, True, False]
+    desk.press(1, "Bring back into the context")
+    assert not any(item.is_out for item in desk.controller.conversation.items())
+    desk.controller.send("four")
+    assert desk.engine.asked[desk.engine.last_job_id][0] == frozenset()
+    desk.engine.finish(desk.engine.last_job_id)
+    chat_id = desk.controller.conversation.chat_id
+    assert chat_id is not None
+    desk.controller.open_chat(chat_id)
+    assert [item.is_pinned for item in desk.controller.conversation.items()][:3] == [False, False, True]

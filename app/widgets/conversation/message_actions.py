@@ -18,7 +18,8 @@ class MessageActions(QWidget):
     Signals:
         copy_requested: of the message shown last.
         version_requested(message_id, step), edit_requested(message_id), regenerate_requested(message_id),
-        fork_requested(message_id), delete_requested(message_id)
+        fork_requested(message_id), delete_requested(message_id), pin_requested(message_id, is_pinned),
+        return_requested(message_id): bring it back into the context.
     """
 
     copy_requested = Signal()
@@ -27,11 +28,14 @@ class MessageActions(QWidget):
     regenerate_requested = Signal(int)
     fork_requested = Signal(int)
     delete_requested = Signal(int)
+    pin_requested = Signal(int, bool)
+    return_requested = Signal(int)
 
     def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("message_actions")
         self._message_id = 0
+        self._is_pinned = False
         self._previous_button = IconButton(theme, "previous", self.tr("Version before"), self, _BUTTON)
         self._version_label = QLabel(self)
         self._version_label.setProperty("quiet", True)
@@ -40,6 +44,8 @@ class MessageActions(QWidget):
         self._edit_button = IconButton(theme, "edit", self.tr("Write another version"), self, _BUTTON)
         self._regenerate_button = IconButton(theme, "refresh", self.tr("Make this reply again"), self, _BUTTON)
         self._fork_button = IconButton(theme, "fork", self.tr("Go on from here in a new chat"), self, _BUTTON)
+        self._pin_button = IconButton(theme, "pin", "", self, _BUTTON)
+        self._return_button = IconButton(theme, "bring-back", self.tr("Bring back into the context"), self, _BUTTON)
         self._delete_button = IconButton(theme, "delete", self.tr("Delete from here on"), self, _BUTTON)
         self._figures_label = QLabel(self)
         self._figures_label.setProperty("quiet", True)
@@ -50,6 +56,8 @@ class MessageActions(QWidget):
         self._edit_button.clicked.connect(self._on_edit_clicked)
         self._regenerate_button.clicked.connect(self._on_regenerate_clicked)
         self._fork_button.clicked.connect(self._on_fork_clicked)
+        self._pin_button.clicked.connect(self._on_pin_clicked)
+        self._return_button.clicked.connect(self._on_return_clicked)
         self._delete_button.clicked.connect(self._on_delete_clicked)
         self.hide()
 
@@ -65,6 +73,11 @@ class MessageActions(QWidget):
         self._version_label.setText(self.tr("{i} of {n}").format(i=item.version, n=item.n_versions))
         self._edit_button.setVisible(item.role == "user")
         self._regenerate_button.setVisible(item.role == "assistant")
+        self._is_pinned = item.is_pinned
+        name = self.tr("Let it leave the context") if item.is_pinned else self.tr("Keep it in the context")
+        self._pin_button.set_name(name)
+        self._pin_button.setVisible(not item.is_out)
+        self._return_button.setVisible(item.is_out)
         self._delete_button.setVisible(item.role != "system")
         self._figures_label.setText(self._figures(item))
         self.adjustSize()
@@ -79,7 +92,7 @@ class MessageActions(QWidget):
         row.setSpacing(2)
         for widget in (
             *(self._previous_button, self._version_label, self._next_button, self._copy_button, self._edit_button),
-            *(self._regenerate_button, self._fork_button, self._delete_button),
+            *(self._regenerate_button, self._fork_button, self._pin_button, self._return_button, self._delete_button),
         ):
             row.addWidget(widget)
         row.addSpacing(6)
@@ -110,6 +123,12 @@ class MessageActions(QWidget):
 
     def _on_fork_clicked(self) -> None:
         self.fork_requested.emit(self._message_id)
+
+    def _on_pin_clicked(self) -> None:
+        self.pin_requested.emit(self._message_id, not self._is_pinned)
+
+    def _on_return_clicked(self) -> None:
+        self.return_requested.emit(self._message_id)
 
     def _on_delete_clicked(self) -> None:
         self.delete_requested.emit(self._message_id)

@@ -36,7 +36,8 @@ class ConversationView(PaintedConversation):
     Signals:
         link_clicked(url): a person wants to go there; nothing was opened.
         version_requested(message_id, step), edit_requested(message_id), regenerate_requested(message_id),
-        fork_requested(message_id), delete_requested(message_id): an action of a message was chosen.
+        fork_requested(message_id), delete_requested(message_id), pin_requested(message_id, is_pinned),
+        return_requested(message_id): an action of a message was chosen.
 
     Thread: GUI thread.
     """
@@ -47,6 +48,8 @@ class ConversationView(PaintedConversation):
     regenerate_requested = Signal(int)
     fork_requested = Signal(int)
     delete_requested = Signal(int)
+    pin_requested = Signal(int, bool)
+    return_requested = Signal(int)
 
     def __init__(self, conversation: ConversationModel, theme: Theme, parent: QWidget | None = None) -> None:
         self._actions: MessageActions | None = None
@@ -71,6 +74,8 @@ class ConversationView(PaintedConversation):
         self._actions.regenerate_requested.connect(self.regenerate_requested)
         self._actions.fork_requested.connect(self.fork_requested)
         self._actions.delete_requested.connect(self.delete_requested)
+        self._actions.pin_requested.connect(self.pin_requested)
+        self._actions.return_requested.connect(self.return_requested)
         self._on_reset()
 
     def copy_selection(self) -> None:

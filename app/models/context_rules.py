@@ -1,0 +1,71 @@
+"""Which messages stay in the context of the open chat, and what happens when it is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal
+
+from app.bridge.messages import Overflow
+from app.models.conversation import ConversationModel
+from app.models.open_chat import OpenChat, message_item
+from app.models.ports import Store
+from app.settings import Settings
+from app.storage.records import PinMessage, SetOverflow
+
+
+class ContextRules(QObject):
+    """A person's say over what leaves the context.
+
+    Signals:
+        changed: the rule of the open chat, or of new ones, is another.
+
+    Thread: GUI thread.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        conversation: ConversationModel,
+        open_chat: Callable[[], OpenChat | None],
+        parent: QObject,
+    ) -> None:
+        """Rule the chat that `open_chat` returns."""
+        super().__init__(parent)
+        self._store, self._settings, self._conversation, self._open_chat = store, settings, conversation, open_chat
+
+    @property
+    def overflow(self) -> Overflow:
+        """What happens when the context of the open chat is full."""
+        chat = self._open_chat()
+        return chat.chat.overflow if chat is not None else self._settings.overflow_policy()
+
+    def set_overflow(self, overflow: Overflow) -> None:
+        """Choose what happens when the context of the open chat is full, and of those to come."""
+        self._settings.overflow = overflow
+        chat = self._open_chat()
+        if chat is not None:
+            chat.chat = replace(chat.chat, overflow=overflow)
+            self._store.submit(SetOverflow(chat.chat.id, overflow))
+        self.changed.emit()
+
+    def pin_message(self, message_id: int, is_pinned: bool) -> None:
+        """Let a message never leave the context, or let it leave again."""
+        chat = self._open_chat()
+        old = chat.message(message_id) if chat is not None else None
+        if chat is not None and old is not None:
+            new = replace(old, is_pinned=is_pinned)
+            chat.put(new)
+            self._conversation.put(message_item(new, message_id in chat.out_ids))
+            self._store.submit(PinMessage(message_id, is_pinned))
+
+    def bring_back(self, message_id: int) -> None:
+        """Let a message that left the context, and what it belongs to, be in it from the next reply on."""
+        chat = self._open_chat()
+        if chat is not None and message_id in chat.out_ids:
+            chat.out_ids -= chat.exchange_of(message_id)
+            self._conversation.mark_out(chat.out_ids)
