@@ -236,10 +236,6 @@ class ChatController(QObject):
         self._count_undo(-self.n_undo)
         self._store.submit(records.EmptyBin())
 
-    def apply_disk_budget(self) -> None:
-        """Let session files take what the settings say of the disk."""
-        self._store.submit(records.SetDiskBudget(self._settings.disk_budget_mb << 20))
-
     def search(self, text: str) -> None:
         """Look for chats that have a message with all words of a text; the list of chats shows them."""
         self._store.submit(records.SearchChats(text))
@@ -394,8 +390,7 @@ class ChatController(QObject):
         self._drafts.of_new_chat = event.draft
         self._is_readonly = event.is_readonly
         self._count_undo(event.n_undo)
-        if self._settings.disk_budget_mb:
-            self.apply_disk_budget()
+        self.session_files.set_budget(self._settings.disk_budget_mb)
         self.chats.set_rows(ChatRow.of(chat) for chat in event.chats)
         if event.notice:
             self.notice.emit(event.notice)

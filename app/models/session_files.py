@@ -16,7 +16,7 @@ from PySide6.QtCore import (
 )
 
 from app.models.ports import Store
-from app.storage.records import ListSessions, PinSession, SessionFile, SessionsListed, WipeSessions
+from app.storage.records import ListSessions, PinSession, SessionFile, SessionsListed, SetDiskBudget, WipeSessions
 
 
 class Column(IntEnum):
@@ -56,6 +56,10 @@ class SessionFilesModel(QAbstractTableModel):
     def refresh(self) -> None:
         """Ask for the files; `listed` follows."""
         self._store.submit(ListSessions())
+
+    def set_budget(self, n_mb: int) -> None:
+        """Let the files take so much of the disk; 0: as much as is reasonable."""
+        self._store.submit(SetDiskBudget(n_mb << 20))
 
     def wipe(self, rows: list[int]) -> None:
         """Delete the files of these rows."""

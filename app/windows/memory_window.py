@@ -35,7 +35,7 @@ class MemoryWindow(QDialog):
         super().__init__(parent)
         self.setObjectName("memory_window")
         self.setWindowTitle(self.tr("Memory of chats"))
-        self._controller, self._settings = controller, settings
+        self._settings = settings
         self._files = controller.session_files
         self._total_label = QLabel(self)
         self._total_label.setProperty("quiet", True)
@@ -120,7 +120,7 @@ class MemoryWindow(QDialog):
 
     def _on_disk_changed(self, value: int) -> None:
         self._settings.disk_budget_mb = value
-        self._controller.apply_disk_budget()
+        self._files.set_budget(value)
         self._files.refresh()
 
     def _on_packed_toggled(self, is_on: bool) -> None:
