@@ -21,14 +21,21 @@ from engine.errors import ParamError, StateFileError, StateMismatchError, StateV
 from engine.io import BlockWriter
 from engine.memory import KVCache, KVLayout, LayerKV, Memory
 from engine.memory.kv_rows import RowMatrix, RowStore, write_row_stores
-from engine.memory.layout import FLOAT_TYPES
-from engine.types import I32Array, QuantType
+from engine.types import I32Array, QuantType, U8Array
 
 _VERSIONS = {b"nsgg": (9, 10), b"qsgg": (2, 3)}
 """Versions read, by the first four bytes of a file: 'ggsn' and 'ggsq' as little-endian numbers."""
 
 _CELL = struct.Struct("<iI")
 _CELL_EXT = struct.Struct("<iii")  # x: column, y: row, token; those of a model without images are 0, 0
+
+
+_EXPONENTS = {
+    QuantType.F32: np.array(0x7F800000, "<u4"),
+    QuantType.F16: np.array(0x7C00, "<u2"),
+    QuantType.BF16: np.array(0x7F80, "<u2"),
+}
+"""The bits of each type's exponent, which are all set where a number is not finite."""
 
 
 def is_llama_state(head: bytes) -> bool:
@@ -230,12 +237,21 @@ def _read_type(source: _Source) -> tuple[QuantType, int]:
     NUMERICS: llama.cpp may turn quantised rows by a Hadamard matrix that the file does not tell of.
     """
     number = source.u32()
-    found = next((t for t in FLOAT_TYPES if t == number), None)
+    found = next((t for t in _EXPONENTS if t == number), None)
     if found is None:
         raise StateMismatchError(
             f"cache type {number} of llama.cpp is not read: only f32, f16 and bf16 are", source.name
         )
     return found, 4 if found is QuantType.F32 else 2
+
+
+def _finite(source: _Source, cache_type: QuantType, n_bytes: int) -> U8Array:
+    """The next bytes, which must be finite numbers: the format has no checksums."""
+    data = np.frombuffer(source.take(n_bytes), np.uint8)
+    exponent = _EXPONENTS[cache_type]
+    if bool(((data.view(exponent.dtype) & exponent) == exponent).any()):
+        raise source.error("keys or values that are not finite")
+    return data
 
 
 def _read_plane(source: _Source, n: int, width: int) -> tuple[QuantType, RowMatrix]:
@@ -244,7 +260,7 @@ def _read_plane(source: _Source, n: int, width: int) -> tuple[QuantType, RowMatr
     n_row_bytes = source.u64()
     if n_row_bytes != width * n_value_bytes:
         raise StateMismatchError(f"rows of {n_row_bytes} bytes, the model has {width * n_value_bytes}", source.name)
-    return cache_type, np.frombuffer(source.take(n * n_row_bytes), np.uint8).reshape(n, n_row_bytes)
+    return cache_type, _finite(source, cache_type, n * n_row_bytes).reshape(n, n_row_bytes)
 
 
 def _read_transposed(source: _Source, n: int, width: int) -> tuple[QuantType, RowMatrix]:
@@ -253,5 +269,5 @@ def _read_transposed(source: _Source, n: int, width: int) -> tuple[QuantType, Ro
     found = source.u32(), source.u32()
     if found != (n_value_bytes, width):
         raise StateMismatchError(f"{found[1]} values of {found[0]} bytes, the model has {width}", source.name)
-    values = np.frombuffer(source.take(n * width * n_value_bytes), np.uint8).reshape(width, n, n_value_bytes)
+    values = _finite(source, cache_type, n * width * n_value_bytes).reshape(width, n, n_value_bytes)
     return cache_type, np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(n, width * n_value_bytes)

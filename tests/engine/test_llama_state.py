@@ -132,6 +132,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     newer.write_bytes(b"nsgg" + struct.pack("<I", 11) + session.read_bytes()[8:])
     with pytest.raises(StateVersionError, match="11"):
         ctx.state_load_file(newer)
+    poisoned = tmp_path / "poisoned"
+    poisoned.write_bytes(sequence.read_bytes()[:-4] + struct.pack("<f", float("nan")))
+    with pytest.raises(StateFileError, match="not finite"):
+        ctx.state_seq_load_file(poisoned, 0)
     assert ctx.get_kv_self().seq_ids() == ()
 
 

@@ -144,7 +144,8 @@ class SoakContext:
             return
         self.ledger.compute((s,), begin, [token])
         self.fresh.decode(engine.Batch.from_tokens([*tokens, token]))
-        assert nmse(self.ctx.get_logits_ith(-1), self.fresh.get_logits_ith(-1)) <= self.tolerance
+        difference = nmse(self.ctx.get_logits_ith(-1), self.fresh.get_logits_ith(-1))
+        assert difference <= self.tolerance, f"{difference} after {len(tokens)} tokens"
         self.n_compared += 1
 
     def change_threads(self) -> None:
