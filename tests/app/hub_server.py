@@ -62,10 +62,16 @@ class Handler(BaseHTTPRequestHandler):
     """GET and HEAD of files; `/to/...` redirects to the same path on another name of this host."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     hub: Hub
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
+
+    def end_headers(self) -> None:
+        """Every connection is for one request, so that no thread waits for another."""
+        self.send_header("Connection", "close")
+        super().end_headers()
 
     def do_HEAD(self) -> None:
         self._answer(has_body=False)
@@ -109,10 +115,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         body = data[begin:end] + how.extra
-        if how.has_no_length:
-            self.send_header("Connection", "close")
-            self.close_connection = True
-        else:
+        if not how.has_no_length:
             said = how.said_size if how.said_size >= 0 and begin == 0 else len(body)
             self.send_header("Content-Length", str(said))
         if not how.has_no_etag:
