@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Any
 
 import pytest
 
 from engine.errors import ParamError
 from engine.server.config import ServerConfig
-from tests.engine.server.serving import Local, serving
+from tests.engine.server.serving import Local, serving, wait_until
+from tests.fuzz import mutated
 
 CHAT: Any = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
 PAGE = "https://page.example"
@@ -125,3 +128,21 @@ def test_large_bodies_are_refused() -> None:
     with serving(ServerConfig(port=0, max_body_bytes=1000)) as local:
         assert local.post("/tokenize", content="x" * 2000).status == 413
         assert local.post("/tokenize", content="x" * 200).status == 200
+
+
+def test_five_hundred_mutated_requests_get_a_sentence() -> None:
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", CHAT | {"temperature": 0.5, "logit_bias": {"5": 1}, "stop": ["a"], "seed": 1, "n": 2}),
+        ("/v1/completions", {"prompt": ["one", "two"], "max_tokens": 2, "logprobs": 2, "top_k": 5}),
+        ("/v1/embeddings", {"input": ["one", "two"], "encoding_format": "base64"}),
+        ("/apply-template", {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}),
+    ]
+    rng = random.Random(5)
+    with serving(n_ctx=64) as local:
+        for i in range(500):
+            path, body = bodies[i % len(bodies)]
+            answer = local.ask("POST", path, raw=mutated(json.dumps(body).encode(), rng))
+            assert answer.status in (200, 400), (i, answer.body)
+            assert answer.status == 200 or answer.error["message"]
+        wait_until(lambda: local.n_busy() == 0)
+        assert local.ask("POST", "/v1/chat/completions", CHAT).status == 200
