@@ -117,6 +117,14 @@ ACTIONS: tuple[ActionSpec, ...] = (
         When.REPLY_EXISTS | When.IDLE | When.MODEL_READY,
     ),
     ActionSpec(
+        "replay",
+        Menu.REPLY,
+        QT_TRANSLATE_NOOP("Actions", "Replay: make the reply as it was made"),
+        (),
+        "commands.replay",
+        When.REPLY_EXISTS | When.IDLE | When.MODEL_READY,
+    ),
+    ActionSpec(
         "previous_version",
         Menu.REPLY,
         QT_TRANSLATE_NOOP("Actions", "Version before"),

@@ -5,9 +5,14 @@ Imported in the engine thread only, since it reads the engine's modules.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import secrets
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +29,14 @@ from app.bridge.messages import (
     Generate,
     ModelInfo,
     PromptMessage,
+    ReplyRecord,
     ReplyStats,
     Sampling,
     UserError,
 )
 from app.bridge.places import model_name
 from app.bridge.port import Broken, ChatSession, Ended, Generated, PortEvent, Prefilled, SessionCopy
+from cext.executor import isa
 from engine import Model, load_model
 from engine.errors import ContextFullError, StateFileError
 from engine.generate import Finished, GenerateParams, GenerateStats, TextDelta
@@ -74,6 +81,8 @@ class LocalModel:
         self._prompts = PromptBuilder(model.chat_template, model.tokenizer)
         self._kv_bytes_max = options.kv_bytes_max or max(int(SHARE_OF_FREE * free_memory_bytes()), MIN_KV_BYTES)
         self.kv_type_on_disk = QuantType[options.kv_type_on_disk.upper()] if options.kv_type_on_disk else None
+        source = model.chat_template.source.encode(errors="surrogatepass")
+        self._template_hash = hashlib.blake2b(source, digest_size=8).hexdigest()
         self._groups: dict[int, SlotGroup] = {}
 
     @cached_property
@@ -101,6 +110,11 @@ class LocalModel:
         found = group.call(partial(group.forecast, slot_id, turns, request.n_predict, _keys(request.out_ids)))
         n_ready = min(found.n_ready, found.n_prompt - 1)
         return Cost(len(turns[-2].tokens), n_ready, found.n_prompt - n_ready, found.n_left, found.n_leaving)
+
+    def record(self, sampling: Sampling, n_predict: int, context_hash: str) -> ReplyRecord:
+        """Return how a reply is made."""
+        params = json.dumps({**asdict(sampling), "n_predict": n_predict}, sort_keys=True)
+        return ReplyRecord(self._template_hash, params, _version(), isa(), context_hash)
 
     @property
     def _n_ctx_usual(self) -> int:
@@ -168,12 +182,13 @@ class LocalSession:
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             repeat_penalty=sampling.repeat_penalty,
-            seed=sampling.seed,
+            seed=secrets.randbits(32) if sampling.seed is None else sampling.seed,
         )
-        self.group.call(partial(self.group.share, self.slot_id, turns, _keys(request.out_ids), request.overflow))
+        share = partial(self.group.share, self.slot_id, turns, _keys(request.out_ids), request.overflow)
+        record = self._model.record(replace(sampling, seed=sampler.seed), request.n_predict, self.group.call(share))
         job = JobRequest(turns, GenerateParams(sampler, request.n_predict), self.slot_id)
         is_stopping = request.overflow == "stop"
-        cancel.pass_on(self.group.submit(job, partial(_pass_on, on_event, is_stopping)))
+        cancel.pass_on(self.group.submit(job, partial(_pass_on, on_event, record, is_stopping)))
 
     def snapshot(self) -> SessionCopy:
         """Return a copy of the memory to be written."""
@@ -212,18 +227,27 @@ class LocalCopy:
         self._snapshot.close()
 
 
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("causerie")
+    except metadata.PackageNotFoundError:
+        return "source"
+
+
 def _keys(message_ids: frozenset[int]) -> set[str]:
     return {str(message_id) for message_id in message_ids}
 
 
-def _pass_on(on_event: Callable[[PortEvent], None], is_stopping: bool, event: JobEvent) -> None:
+def _pass_on(on_event: Callable[[PortEvent], None], record: ReplyRecord, is_stopping: bool, event: JobEvent) -> None:
     match event:
         case PrefillProgress():
             on_event(Prefilled(event.n_done, event.n_total, event.n_reused))
         case TextDelta():
             on_event(Generated(event.text))
         case Finished():
-            on_event(Ended(event.reason, _stats(event.stats), np.asarray(event.tokens, dtype="<i4").tobytes()))
+            ids = np.asarray(event.tokens, dtype="<i4").tobytes()
+            on_event(Ended(event.reason, _stats(event.stats), ids, record))
         case JobFailed() if is_stopping and isinstance(event.error, ContextFullError):
             on_event(Ended("context", ReplyStats(), b""))
         case JobFailed():

@@ -5,6 +5,8 @@ Between `app.bridge.local_engine` and the engine's scheduler. Imported in the en
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -53,7 +55,7 @@ class SlotGroup:
         """Begin a reply; returns what stops it."""
         return partial(self._scheduler.cancel, self._scheduler.submit(request, on_event))
 
-    def share(self, slot_id: int, turns: Sequence[Turn], out_keys: set[str], overflow: Overflow) -> None:
+    def share(self, slot_id: int, turns: Sequence[Turn], out_keys: set[str], overflow: Overflow) -> str:
         """Let a slot have what any other has of a prompt, where that is more: a fork or a common beginning costs nothing.
 
         Runs in `call`.
@@ -62,6 +64,8 @@ class SlotGroup:
             out_keys: turns that are out of the chat's context, where the slot knows nothing of it; else it knows
                 better, but for those that a person has asked back.
             overflow: what happens when the context is full.
+
+        Returns: a digest of the tokens that the reply will be made from; it begins with "shifted" where some are out.
         """
         own = self.session(slot_id)
         own.overflow = overflow
@@ -72,6 +76,9 @@ class SlotGroup:
             kept_out = set(own.out_keys)
             own.copy_from(best)
             own.out_keys = kept_out
+        tokens = [token for turn in own.kept(turns) for token in turn.tokens]
+        digest = hashlib.blake2b(array("i", tokens).tobytes(), digest_size=8).hexdigest()
+        return f"shifted {digest}" if own.out_keys else digest
 
     def forecast(self, slot_id: int | None, turns: Sequence[Turn], n_predict: int, out_keys: set[str]) -> Forecast:
         """What a prompt needs in a slot, or in one that would be taken for it. Runs in `call`."""

@@ -304,6 +304,24 @@ class ReplyStats:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyRecord:
+    """How a reply was made, so that it can be made again.
+
+    Attributes:
+        template_hash: of the chat template.
+        params: JSON of the sampling with its seed, and n_predict.
+        engine, isa: version and instruction set of the engine.
+        context_hash: of the tokens that the reply was made from; it begins with "shifted" where messages had left.
+    """
+
+    template_hash: str = ""
+    params: str = ""
+    engine: str = ""
+    isa: str = ""
+    context_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyFinished:
     """A reply ended, in whatever way; its text has gone out as chunks before.
 
@@ -325,6 +343,7 @@ class ReplyFinished:
     n_used: int = 0
     n_ctx: int = 0
     note: str = ""
+    record: ReplyRecord = field(default_factory=ReplyRecord)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Nothing here imports the engine: the window paints its first frame before the en
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from app.bridge.messages import (
     Finish,
     Generate,
     ModelInfo,
+    ReplyRecord,
     ReplyStats,
     UserError,
 )
@@ -46,6 +47,7 @@ class Ended:
     finish: Finish
     stats: ReplyStats
     token_ids: bytes
+    record: ReplyRecord = field(default_factory=ReplyRecord)
 
 
 @dataclass(frozen=True, slots=True)

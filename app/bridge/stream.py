@@ -71,6 +71,7 @@ class ReplyStream:
                     ReplyFinished(
                         *(request.job_id, request.chat_id, request.reply_id, event.finish, event.stats, None),
                         *(event.token_ids, self._model_fp, session.out_ids, session.n_used, session.n_ctx, self._note),
+                        record=event.record,
                     )
                 )
                 self._ended(request.chat_id)

@@ -22,6 +22,7 @@ from app.bridge.messages import (
     SessionNotSaved,
     TextChunk,
 )
+from app.models.bin import Bin
 from app.models.catalogue import ModelCatalogue
 from app.models.chat_list import ChatListModel, ChatRow
 from app.models.context_rules import ContextRules
@@ -33,7 +34,8 @@ from app.models.model_loader import ModelLoader
 from app.models.open_chat import OpenChat, message_item, prompt_of
 from app.models.ports import Engine, Store
 from app.models.record_maker import RecordMaker
-from app.models.replies import Replies, Reply
+from app.models.replay import Replays, as_asked, asked_for
+from app.models.replies import Replies, Reply, end_note
 from app.models.session_files import SessionFilesModel
 from app.models.status import StatusBoard
 from app.settings import Settings
@@ -51,14 +53,13 @@ class ChatController(QObject):
         catalogue: the models that were found.
         session_files: the files of chats' memories.
         rules: what stays in the context.
-        n_undo: deletions that can be undone.
+        bin: what was deleted.
 
     Signals:
         ready: the chats were read and the last one is open or being opened.
         chat_opened(chat_id): another chat is shown; -1 for a new one without messages.
         draft_restored(text): the composer should hold this text now.
         notice(sentence): something a person should know, not tied to a message.
-        undo_changed: `n_undo` is another.
         overflow_asked: the context of the open chat is full, and nothing leaves it unless a person says so.
 
     Thread: GUI thread.
@@ -68,7 +69,6 @@ class ChatController(QObject):
     chat_opened = Signal(int)
     draft_restored = Signal(str)
     notice = Signal(str)
-    undo_changed = Signal()
     overflow_asked = Signal()
 
     def __init__(self, engine: Engine, store: Store, settings: Settings, parent: QObject | None = None) -> None:
@@ -81,13 +81,13 @@ class ChatController(QObject):
         self._store = store
         self._settings = settings
         self._board = StatusBoard(self.generation)
-        self._replies = Replies()
+        self._replies, self._replays = Replies(), Replays()
         self.session_files = SessionFilesModel(store, self)
         self._open: OpenChat | None = None
         self._reading_id: int | None = None
         self._is_readonly = self._is_temporary = False
         self._models = ModelLoader(engine, settings, self._board)
-        self.n_undo = 0
+        self.bin = Bin(store, self)
         self.rules = ContextRules(store, settings, self.conversation, self._open_now, self)
         self._make = RecordMaker(settings)
         self._drafts = Drafts(store, self)
@@ -161,6 +161,17 @@ class ChatController(QObject):
         self._cut(chat, old)
         self._ask(chat, [], self._make.version(chat, old, ""))
 
+    def replay(self, message_id: int) -> None:
+        """Make a reply again just as it was made, beside the one that is there; the status line says what came of it."""
+        old = self._open.message(message_id) if self._open is not None else None
+        if old is not None and asked_for(old.record) is None:
+            self.notice.emit(self.tr("How this reply was made is not known."))
+        elif self._open is not None and old is not None and self._may_ask():
+            self._cut(self._open, old)
+            new = self._make.version(self._open, old, "")
+            self._replays.add(new.id, old)
+            self._ask(self._open, [], new, like=old)
+
     def step_version(self, message_id: int, step: int) -> None:
         """Show the branch through the version that is `step` places behind a message's."""
         chat = self._open
@@ -192,7 +203,7 @@ class ChatController(QObject):
             self.regenerate_reply(leaf.id)
 
     def delete_message(self, message_id: int) -> None:
-        """Move a message and all that follows it to the bin; `undo_delete` brings them back."""
+        """Move a message and all that follows it to the bin; `bin.undo` brings them back."""
         chat = self._open
         if chat is None or chat.message(message_id) is None or chat.is_temporary:
             return
@@ -201,7 +212,7 @@ class ChatController(QObject):
             self._engine.cancel(reply.job_id)
         self._reading_id = chat.chat.id
         self._store.submit(records.DeleteMessage(chat.chat.id, message_id))
-        self._count_undo(1)
+        self.bin.add()
 
     def stop(self) -> None:
         """Stop the reply of the open chat, also one that waits for its turn."""
@@ -212,7 +223,7 @@ class ChatController(QObject):
             self._show_status()
 
     def delete_chat(self, chat_id: int) -> None:
-        """Move a chat to the bin; `undo_delete` brings it back."""
+        """Move a chat to the bin; `bin.undo` brings it back."""
         reply = self._replies.live_in(chat_id)
         if reply is not None:
             self._engine.cancel(reply.job_id)
@@ -223,18 +234,7 @@ class ChatController(QObject):
             self._drafts.forget()
             self.new_chat()
         self._store.submit(records.DeleteChat(chat_id))
-        self._count_undo(1)
-
-    def undo_delete(self) -> None:
-        """Bring back what was deleted last and show it."""
-        if self.n_undo:
-            self._count_undo(-1)
-            self._store.submit(records.UndoDelete())
-
-    def empty_bin(self) -> None:
-        """Delete for good what is in the bin, session files included."""
-        self._count_undo(-self.n_undo)
-        self._store.submit(records.EmptyBin())
+        self.bin.add()
 
     def search(self, text: str) -> None:
         """Look for chats that have a message with all words of a text; the list of chats shows them."""
@@ -321,7 +321,13 @@ class ChatController(QObject):
         """Take in which models there are."""
         self.catalogue.set_entries(found.entries, found.free_bytes)
 
-    def _ask(self, chat: OpenChat, new: list[MessageRecord], reply: MessageRecord | None = None) -> None:
+    def _ask(
+        self,
+        chat: OpenChat,
+        new: list[MessageRecord],
+        reply: MessageRecord | None = None,
+        like: MessageRecord | None = None,
+    ) -> None:
         """Keep new messages and ask for a reply to the last one of the branch; `reply` is the message for it."""
         chat.messages += new
         prompt = prompt_of(chat.messages)
@@ -340,7 +346,7 @@ class ChatController(QObject):
         if not chat.is_temporary:
             self._store.submit(records.AddMessages(chat.chat, (*new, reply)))
         job_id = self._engine.generate(
-            *(chat_id, reply.id, prompt, self._settings.sampling(), self._settings.n_predict),
+            *(chat_id, reply.id, prompt, *as_asked(self._settings.sampling(), self._settings.n_predict, like)),
             *(chat.chat.n_ctx, chat.out_ids, chat.began_at, chat.is_temporary, chat.chat.overflow),
         )
         self._replies.add(Reply(job_id, reply))
@@ -389,7 +395,7 @@ class ChatController(QObject):
         self._make.next_id = event.next_id
         self._drafts.of_new_chat = event.draft
         self._is_readonly = event.is_readonly
-        self._count_undo(event.n_undo)
+        self.bin.add(event.n_undo)
         self.session_files.set_budget(self._settings.disk_budget_mb)
         self.chats.set_rows(ChatRow.of(chat) for chat in event.chats)
         if event.notice:
@@ -437,7 +443,7 @@ class ChatController(QObject):
         if reply is None:
             return
         self._cost.measure(event)
-        self._board.finish(event, event.note or self._end_note(event))
+        self._board.finish(event, event.note or self._replays.verdict(reply.record) or end_note(event))
         is_shown = self._open is not None and self._open.chat.id == event.chat_id
         if self._open is not None and is_shown:
             # A reply that never reached the model tells nothing of the context.
@@ -452,13 +458,6 @@ class ChatController(QObject):
             self.chats.put(replace(row, is_generating=False, is_unread=not is_shown))
             if not is_shown:
                 self._store.submit(records.MarkRead(event.chat_id, True))
-
-    def _end_note(self, event: ReplyFinished) -> str:
-        if event.finish == "context":
-            return self.tr("The context is full, and nothing in it may leave: the reply ends here.")
-        if event.finish == "length":
-            return self.tr("The reply has reached the longest length that the settings allow.")
-        return ""
 
     def _put_record(self, record: MessageRecord) -> None:
         if self._open is not None and self._open.chat.id == record.chat_id:
@@ -491,7 +490,3 @@ class ChatController(QObject):
 
     def _open_now(self) -> OpenChat | None:
         return self._open
-
-    def _count_undo(self, n: int) -> None:
-        self.n_undo += n
-        self.undo_changed.emit()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from PySide6.QtCore import QCoreApplication
+
 from app.bridge.messages import ReplyFinished, TextChunk
 from app.storage.records import MessageRecord, MessageState
 
@@ -43,9 +45,21 @@ class Reply:
             error=str(event.error) if event.error else "",
             token_ids=event.token_ids,
             model_fp=event.model_fp,
+            record=event.record,
             n_generated=event.stats.n_generated,
             tok_s=event.stats.tok_s,
         )
+
+
+def end_note(event: ReplyFinished) -> str:
+    """Return what a person should know of how a reply ended, one line; "" where there is nothing."""
+    if event.finish == "context":
+        text = "The context is full, and nothing in it may leave: the reply ends here."
+    elif event.finish == "length":
+        text = "The reply has reached the longest length that the settings allow."
+    else:
+        return ""
+    return QCoreApplication.translate("Replies", text)
 
 
 class Replies:

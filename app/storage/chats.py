@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 
-from app.bridge.messages import Overflow, ReplyFinished
+from app.bridge.messages import Overflow, ReplyFinished, ReplyRecord
 from app.storage.database import Database, Durability
 from app.storage.records import AddMessages, ChatContent, ChatRecord, ForkChat, MessageRecord, MessageState
 from app.storage.session_table import SessionTable
@@ -18,7 +18,7 @@ WITH RECURSIVE branch(id, depth) AS (
     SELECT m.parent_id, depth + 1 FROM branch JOIN message m ON m.id = branch.id WHERE m.parent_id IS NOT NULL
 )
 SELECT m.id, m.chat_id, m.parent_id, m.role, m.text, m.state, m.pinned, m.error,
-       g.token_ids, g.model_fp, g.n_generated, g.gen_ms
+       g.token_ids, g.model_fp, g.n_generated, g.gen_ms, g.template_hash, g.params, g.engine, g.isa, g.context_hash
 FROM branch JOIN message m ON m.id = branch.id LEFT JOIN generation g ON g.message_id = m.id
 ORDER BY depth DESC"""
 
@@ -126,10 +126,13 @@ class ChatStore:
                 return
             connection.execute(
                 "INSERT OR REPLACE INTO generation(message_id, model_fp, n_prompt, n_reused, n_computed, n_generated, "
-                "token_ids, finish, prefill_ms, gen_ms) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "token_ids, finish, prefill_ms, gen_ms, template_hash, params, engine, isa, context_hash) "
+                "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(event.message_id, event.model_fp, stats.n_prompt, stats.n_reused, stats.n_computed),
                     *(stats.n_generated, event.token_ids, event.finish, stats.prefill_ms, stats.gen_ms),
+                    *(event.record.template_hash, event.record.params, event.record.engine, event.record.isa),
+                    event.record.context_hash,
                 ),
             )
             self._sessions.finish_reply(event)
@@ -251,6 +254,10 @@ class ChatStore:
             model_fp=row["model_fp"] or "",
             n_generated=n_generated,
             tok_s=1000 * n_generated / gen_ms if gen_ms > 0 else 0.0,
+            record=ReplyRecord(
+                *(row["template_hash"] or "", row["params"] or "", row["engine"] or "", row["isa"] or ""),
+                row["context_hash"] or "",
+            ),
             siblings=tuple(siblings) if len(siblings) > 1 else (),
         )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from app.bridge.messages import Overflow, Role, UserError
+from app.bridge.messages import Overflow, ReplyRecord, Role, UserError
 
 MessageState = Literal["queued", "streaming", "done", "stopped", "failed", "interrupted"]
 
@@ -45,6 +45,7 @@ class MessageRecord:
         parent_id: the message it answers or follows; None for the root of a chat.
         token_ids: i32 bytes of the ids the model made; empty for what a person wrote.
         model_fp: fingerprint of the model that made them.
+        record: how it was made.
         siblings: ids of all versions of this message, itself included, oldest first; empty where it is the only one.
     """
 
@@ -61,6 +62,7 @@ class MessageRecord:
     n_generated: int = 0
     tok_s: float = 0.0
     siblings: tuple[int, ...] = ()
+    record: ReplyRecord = field(default_factory=ReplyRecord)
 
 
 @dataclass(frozen=True, slots=True)

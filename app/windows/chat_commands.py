@@ -70,7 +70,7 @@ class ChatCommands(QObject):
         )
 
     def previous_version(self) -> None:
-        """Show the version before of the message that the pointer or the keyboard is on."""
+        """Show the version before of the message that the pointer or the keyboard is on, else of the last with some."""
         self._step_version(-1)
 
     def next_version(self) -> None:
@@ -85,7 +85,7 @@ class ChatCommands(QObject):
 
     def undo_delete(self) -> None:
         """Bring back what was deleted last."""
-        self._controller.undo_delete()
+        self._controller.bin.undo()
         self._notice.hide()
 
     def empty_bin(self) -> None:
@@ -93,6 +93,15 @@ class ChatCommands(QObject):
         text = self.tr("What is in the bin goes for good and cannot be brought back.")
         self._notice.show_notice(text, self.tr("Empty the bin"), _EMPTY_BIN, stays=True)
         self._notice.focus_button()
+
+    def replay(self) -> None:
+        """Make a reply again as it was made: the one that the pointer or the keyboard is on, else the last."""
+        items = self._controller.conversation.items()
+        item = self._view.acted_on()
+        if item is None or item.role != "assistant":
+            item = next((item for item in reversed(items) if item.role == "assistant"), None)
+        if item is not None:
+            self._controller.replay(item.id)
 
     def let_oldest_leave(self) -> None:
         """Have the oldest messages leave a full context."""
@@ -107,7 +116,8 @@ class ChatCommands(QObject):
         self._notice.show_notice(text, self.tr("Let them leave"), _LET_LEAVE, stays=True)
 
     def _step_version(self, step: int) -> None:
-        item = self._view.acted_on()
+        items = self._controller.conversation.items()
+        item = self._view.acted_on() or next((item for item in reversed(items) if item.n_versions > 1), None)
         if item is not None:
             self._controller.step_version(item.id, step)
 
@@ -129,7 +139,7 @@ class ChatCommands(QObject):
             self.undo_delete()
             return
         if key == _EMPTY_BIN:
-            self._controller.empty_bin()
+            self._controller.bin.empty()
         elif key == _LET_LEAVE:
             self._controller.let_leave()
         elif key == _CANCEL_EDIT:

@@ -122,7 +122,7 @@ class MainWindow(QWidget):
         controller.chat_opened.connect(self._on_chat_opened)
         controller.draft_restored.connect(self._composer.set_text)
         controller.notice.connect(self._notice.say)
-        controller.undo_changed.connect(self._update_actions)
+        controller.bin.changed.connect(self._update_actions)
         controller.rules.changed.connect(self._update_actions)
         self.theme.changed.connect(self._on_theme_changed)
         controller.generation.changed.connect(self._update_actions)
@@ -266,7 +266,7 @@ class MainWindow(QWidget):
             holds |= When.REPLY_EXISTS
         if phase not in (Phase.NO_MODEL, Phase.LOADING):
             holds |= When.MODEL_READY
-        if self.controller.n_undo:
+        if self.controller.bin.n:
             holds |= When.DELETED
         self._actions.update_enabled(holds)
         for overflow in ("shift", "stop"):

@@ -20,6 +20,7 @@ from app.bridge.messages import (
     PrefillProgress,
     PromptMessage,
     ReplyFinished,
+    ReplyRecord,
     ReplyStarted,
     ReplyStats,
     Sampling,
@@ -56,6 +57,8 @@ class ScriptedEngine:
         self.cancelled: list[int] = []
         self.forgotten: list[int] = []
         self.restored: list[int] = []
+        self.record = ReplyRecord()
+        self.ways: dict[int, tuple[Sampling, int]] = {}
         self.asked: dict[int, tuple[frozenset[int], Overflow]] = {}
         self.questions: list[EstimateCost] = []
         self.loads: list[str] = []
@@ -80,6 +83,7 @@ class ScriptedEngine:
     ) -> int:
         job_id = self._next_job()
         self.prompts[job_id] = messages
+        self.ways[job_id] = (sampling, n_predict)
         self.asked[job_id] = (out_ids, overflow)
         self.places[job_id] = (chat_id, reply_id)
         return job_id
@@ -125,6 +129,7 @@ class ScriptedEngine:
             ReplyFinished(
                 *(job_id, *self.places[job_id], finish, stats, error),
                 *(b"\x01\x00\x00\x00", "fp", out_ids, 23, 512),
+                record=self.record,
             )
         )
 

@@ -13,6 +13,7 @@ from app.bridge.local_engine import LocalEngine, LocalModel, LocalSession
 from app.bridge.messages import EngineOptions, EstimateCost, Generate, Overflow, PromptMessage, Sampling
 from app.bridge.pool import SessionPool
 from app.bridge.port import Broken, Ended, PortEvent
+from app.models.replay import asked_for
 from tests.engine.oracle_cases import DATA
 
 N_PREDICT = 6
@@ -35,6 +36,7 @@ class Chats:
         n_ctx: int = 0,
         overflow: Overflow = "shift",
         out_ids: frozenset[int] = frozenset(),
+        sampling: Sampling = GREEDY,
     ) -> tuple[Ended, PromptMessage]:
         """Have the branch answered; also the reply as a message."""
         self._n += 1
@@ -49,7 +51,7 @@ class Chats:
 
         reply_id = 10_000 + self._n
         request = Generate(
-            self._n, chat_id, reply_id, tuple(branch), GREEDY, N_PREDICT, n_ctx, out_ids, overflow=overflow
+            self._n, chat_id, reply_id, tuple(branch), sampling, N_PREDICT, n_ctx, out_ids, overflow=overflow
         )
         self.pool.mark_dirty(chat_id, reply_id, is_kept=True)
         session.start(request, JobCancel(), on_event)
@@ -193,3 +195,19 @@ def test_a_full_context_stops_shifts_and_takes_back(chats: Chats) -> None:
     back = out - {max(out)}
     cost = chats.model.cost(EstimateCost(1, branch[-1].text, tuple(branch), 1, 128, back), session)
     assert cost.n_to_compute > 10
+
+
+def test_a_reply_can_be_made_again_from_its_record(chats: Chats) -> None:
+    branch = [question(1, "hello there")]
+    drawn = Sampling(temperature=1.0, top_k=0, min_p=0.0, top_p=1.0)
+    ended, _ = chats.ask(1, branch, sampling=drawn)
+    other, _ = chats.ask(1, branch, sampling=drawn)
+    assert other.token_ids != ended.token_ids, (other, ended)
+    asked = asked_for(ended.record)
+    assert asked is not None and asked[0].seed is not None and asked[1] == N_PREDICT
+    for chat_id in (1, 2):  # warm, and in a new chat
+        again, _ = chats.ask(chat_id, branch, sampling=asked[0])
+        assert (again.token_ids, again.record) == (ended.token_ids, ended.record)
+    chats.pool.drop(1)
+    again, _ = chats.ask(1, branch, sampling=asked[0])
+    assert again.token_ids == ended.token_ids

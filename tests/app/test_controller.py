@@ -275,10 +275,10 @@ def test_deleting_stops_and_can_be_undone(bench: Bench) -> None:
     assert controller.conversation.chat_id is None and controller.chats.rows() == ()
     engine.finish(job_id, "cancelled")
     assert controller.chats.rows() == ()
-    controller.undo_delete()
+    controller.bin.undo()
     assert controller.conversation.chat_id == chat_id
     assert bench.texts()[1] == ("assistant", "text", "stopped")
-    controller.undo_delete()
+    controller.bin.undo()
     assert len(controller.chats.rows()) == 1
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication
 from pytestqt.qtbot import QtBot
 
-from app.bridge.messages import Cost, CostKnown
+from app.bridge.messages import Cost, CostKnown, ReplyRecord, Sampling
 from app.settings import Settings
 from app.theme import Theme, ThemeMode
 from app.windows.main_window import MainWindow
@@ -133,7 +135,7 @@ def test_deleted_messages_come_back_also_after_a_restart(desk: Desk, qapp: QAppl
     again.controller.open_chat(again.controller.chats.rows()[0].chat_id)
     assert again.texts() == ["one", "eins"]
     assert again.window._actions.action("undo_delete").isEnabled()
-    again.controller.undo_delete()
+    again.controller.bin.undo()
     assert again.texts() == ["one", "eins", "two", "zwei"]
     assert not again.window._actions.action("undo_delete").isEnabled()
     again.window.deleteLater()
@@ -179,10 +181,10 @@ def test_emptying_the_bin_asks_first(desk: Desk) -> None:
     assert chat_id is not None
     desk.controller.delete_chat(chat_id)
     desk.window._actions.action("empty_bin").trigger()
-    assert desk.controller.n_undo == 1
+    assert desk.controller.bin.n == 1
     desk.window._notice._button.click()
-    assert desk.controller.n_undo == 0
-    desk.controller.undo_delete()
+    assert desk.controller.bin.n == 0
+    desk.controller.bin.undo()
     assert desk.controller.chats.rowCount() == 0
 
 
@@ -284,3 +286,29 @@ def test_messages_are_pinned_and_brought_back(desk: Desk) -> None:
     assert chat_id is not None
     desk.controller.open_chat(chat_id)
     assert [item.is_pinned for item in desk.controller.conversation.items()][:3] == [False, False, True]
+
+
+def test_a_replay_says_what_came_of_it(desk: Desk) -> None:
+    record = ReplyRecord("t", json.dumps({"temperature": 0.5, "seed": 7, "n_predict": 9}), "1", "avx2", "c")
+    desk.controller.send("one")
+    desk.engine.record = record
+    desk.answer("eins")
+    desk.window._actions.action("replay").trigger()
+    assert desk.engine.ways[desk.engine.last_job_id] == (Sampling(temperature=0.5, seed=7), 9)
+    desk.answer("eins")
+    assert desk.controller.generation.note == "The same text came out again."
+    assert desk.versions()[1] == (2, 2)
+    desk.window._actions.action("replay").trigger()
+    desk.engine.record = replace(record, context_hash="shifted c", isa="scalar")
+    desk.answer("uno")
+    assert "the processor's instructions, what is in the context" in desk.controller.generation.note
+    desk.engine.record = ReplyRecord()
+    desk.controller.send("two")
+    desk.answer("zwei")
+    desk.window._actions.action("replay").trigger()
+    assert "not known" in desk.notices[-1]
+    chat_id = desk.controller.conversation.chat_id
+    assert chat_id is not None
+    desk.controller.open_chat(chat_id)
+    desk.controller.replay(desk.id_of(1))
+    assert desk.engine.ways[desk.engine.last_job_id] == (Sampling(temperature=0.5, seed=7), 9)

@@ -100,12 +100,9 @@ class ConversationView(PaintedConversation):
         return code is not None
 
     def acted_on(self) -> MessageItem | None:
-        """Return the message that the pointer or the keyboard is on, else the last that has several versions."""
-        items = self._conversation.items()
+        """Return the message that the pointer or the keyboard is on."""
         i = self._acting()
-        if i >= 0:
-            return items[i]
-        return next((item for item in reversed(items) if item.n_versions > 1), None)
+        return self._conversation.items()[i] if i >= 0 else None
 
     def select_all(self) -> None:
         """Mark the whole conversation."""
