@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from app.bridge.catalogue_client import CatalogueClient
 from app.bridge.client import EngineClient, local_engine
+from app.bridge.fetch_client import FetchClient
 from app.bridge.places import default_model
 from app.bridge.port import ChatEngine
 from app.garbage import GarbageCollector
@@ -26,11 +27,13 @@ from app.single_instance import SingleInstance
 from app.storage.client import StorageClient
 from app.storage.sessions import FOLDER_NAME
 from app.theme import Theme, ThemeMode
+from app.windows.fetch_window import FetchWindow
 from app.windows.main_window import MainWindow
 
 ENGINE_QUIT_MS = 3500
 STORAGE_QUIT_MS = 1000
 CATALOGUE_QUIT_MS = 500
+MODELS_FOLDER = "models"
 """The three together are the bound on closing."""
 
 LOG_BYTES = 1_000_000
@@ -66,6 +69,9 @@ class Application(QObject):
         self._storage = StorageClient(folder, self)
         self._engine = EngineClient(folder / FOLDER_NAME, make_engine, self)
         self._catalogue = CatalogueClient(parent=self)
+        self._fetch = FetchClient(self.settings.hub_endpoint, self)
+        self._folder = folder
+        self._fetch_window: FetchWindow | None = None
         self.controller = ChatController(self._engine, self._storage, self.settings, self)
         self._theme = Theme(app, ThemeMode(self.settings.theme), self.settings.zoom / 100, self)
         self.window = MainWindow(self.controller, self.settings, self._theme)
@@ -93,6 +99,7 @@ class Application(QObject):
         # Storage last: what the engine still tells waits in its queue by then.
         is_over = self._engine.shutdown(ENGINE_QUIT_MS)
         is_over &= self._catalogue.shutdown(CATALOGUE_QUIT_MS)
+        is_over &= self._fetch.shutdown(CATALOGUE_QUIT_MS)
         is_over &= self._storage.shutdown(STORAGE_QUIT_MS)
         self._garbage.close()
         return is_over
@@ -111,6 +118,7 @@ class Application(QObject):
         self._engine.happened.connect(self.controller.on_engine_event)
         self._storage.happened.connect(self.controller.on_store_event)
         self._catalogue.found.connect(self.controller.on_models_found)
+        self.window.fetch_wanted.connect(self._on_fetch_wanted)
         catalogue = self.controller.catalogue
         catalogue.refresh_requested.connect(self._on_refresh_requested)
         catalogue.details_requested.connect(self._catalogue.describe)
@@ -118,6 +126,18 @@ class Application(QObject):
         self._catalogue.details_read.connect(catalogue.details_read)
         self._catalogue.verify_progressed.connect(catalogue.verify_progressed)
         self._catalogue.verified.connect(catalogue.verified)
+
+    def _on_fetch_wanted(self) -> None:
+        """Show the window that gets models; where they go is a folder that the picker lists."""
+        if self._fetch_window is None:
+            folders = self.settings.model_folders
+            if not folders:
+                folders = self.settings.model_folders = (str(self._folder / MODELS_FOLDER),)
+            self._fetch_window = FetchWindow(
+                self._fetch, self.controller.catalogue, Path(folders[0]).expanduser(), self.window
+            )
+        self._fetch_window.show()
+        self._fetch_window.raise_()
 
     def _on_refresh_requested(self) -> None:
         self._catalogue.scan(self.settings.model_folders)

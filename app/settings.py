@@ -92,6 +92,7 @@ class Settings(QObject):
     Attributes:
         path: the INI file.
         model_folders: folders whose models the picker lists, beside the built-in places.
+        hub_endpoint: the hub that models are fetched from, when a person asks.
         last_model: path of the model to load at start; empty for the default one.
         last_chat: id of the chat that was open; 0 for a new one.
         n_ctx: tokens a new chat's context holds; 0 takes what the model was trained with, within reason.
@@ -116,6 +117,7 @@ class Settings(QObject):
     changed = Signal(str)
 
     model_folders = _Key[tuple[str, ...]]("models/folders", (), _texts)
+    hub_endpoint = _Key("models/hub", "https://huggingface.co", _text())
     last_model = _Key("models/last", "", _text())
     last_chat = _Key("chat/last", 0, _whole(0, 1 << 53))
     n_ctx = _Key("chat/n_ctx", 0, _whole(0, 1 << 20))

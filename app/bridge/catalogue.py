@@ -59,10 +59,13 @@ class Catalogue:
         yield self._list()
         told_at = time.monotonic()
         for key, before in list(self._known.items()):
-            if before.is_judged or is_cancelled():
+            if before.is_judged:
                 continue
-            entry = before.entry
-            judged = judge_entry(entry) if entry is not None and not entry.problem else entry
+            judged = entry = before.entry
+            if entry is not None and not entry.problem:
+                judged = judge_entry(entry, is_cancelled)
+            if is_cancelled():
+                break
             self._known[key] = replace(self._known[key], entry=judged, is_judged=True)
             has_news = True
             if time.monotonic() - told_at > NEWS_S:
@@ -70,6 +73,7 @@ class Catalogue:
                 yield self._list()
         if has_news:
             self._save()
+        if has_news and not is_cancelled():
             yield self._list()
 
     def _list(self) -> ModelsFound:

@@ -7,6 +7,7 @@ reads the engine's modules.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,14 +56,19 @@ def read_entry(found: FoundFile) -> ModelEntry | None:
         gguf.close()
 
 
-def judge_entry(entry: ModelEntry) -> ModelEntry:
-    """The entry with the memory that the model takes at several contexts, and what a token has to read."""
+def judge_entry(entry: ModelEntry, is_cancelled: Callable[[], bool] = lambda: False) -> ModelEntry | None:
+    """The entry with the memory that the model takes at several contexts, and what a token has to read.
+
+    Returns: None where it was cancelled.
+    """
     try:
         with load_model(entry.path, plan_only=True) as model:
             n_max = model.n_ctx_train
             contexts = []
             for type_kv in JUDGED_TYPES:
                 for n_ctx in sorted({min(n, n_max) for n in (N_CTX_SMALL, N_CTX_DEFAULT, n_max)}):
+                    if is_cancelled():
+                        return None
                     params = ContextParams(n_ctx=n_ctx, type_k=type_kv, type_v=type_kv)
                     try:
                         contexts.append(ContextNeed(type_kv, n_ctx, memory_need(model, params).total))

@@ -79,7 +79,7 @@ class Transfer:
         token: str = "",
         on_progress: Callable[[Progress], None] = lambda progress: None,
         is_cancelled: Callable[[], bool] = lambda: False,
-        pause: Callable[[float], None] = time.sleep,
+        pause: Callable[[float], object] = time.sleep,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._remote, self._target, self._token = remote, target, token

@@ -105,12 +105,14 @@ class ModelPicker(QDialog):
     Signals:
         chosen(path): load this model.
         details_wanted(path): show what its file says.
+        fetch_wanted: get more models.
 
     Thread: GUI thread.
     """
 
     chosen = Signal(str)
     details_wanted = Signal(str)
+    fetch_wanted = Signal()
 
     def __init__(self, catalogue: ModelCatalogue, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -128,6 +130,8 @@ class ModelPicker(QDialog):
         self._detail_label = self._quiet_label()
         self._memory_label = self._quiet_label()
         self._open_button = QPushButton(self.tr("Open file…"), self)
+        self._fetch_button = QPushButton(self.tr("Get models…"), self)
+        self._fetch_button.setAutoDefault(False)
         self._details_button = QPushButton(self.tr("Details…"), self)
         self._details_button.setAutoDefault(False)
         self._cancel_button = QPushButton(self.tr("Cancel"), self)
@@ -202,6 +206,7 @@ class ModelPicker(QDialog):
         buttons = QHBoxLayout()
         buttons.setSpacing(GRID)
         buttons.addWidget(self._open_button)
+        buttons.addWidget(self._fetch_button)
         buttons.addWidget(self._details_button)
         buttons.addWidget(self._memory_label, 1)
         buttons.addWidget(self._cancel_button)
@@ -216,7 +221,8 @@ class ModelPicker(QDialog):
         for before, after in (
             (self._search_edit, self._table),
             (self._table, self._open_button),
-            (self._open_button, self._details_button),
+            (self._open_button, self._fetch_button),
+            (self._fetch_button, self._details_button),
             (self._details_button, self._cancel_button),
             (self._cancel_button, self._load_button),
         ):
@@ -229,6 +235,7 @@ class ModelPicker(QDialog):
         self._table.selectionModel().selectionChanged.connect(self._on_selection_changed)
         self._table.doubleClicked.connect(self._on_load_clicked)
         self._open_button.clicked.connect(self.choose_file)
+        self._fetch_button.clicked.connect(self.fetch_wanted)
         self._details_button.clicked.connect(self._on_details_clicked)
         self._cancel_button.clicked.connect(self.reject)
         self._load_button.clicked.connect(self._on_load_clicked)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from PySide6.QtCore import QByteArray, QSize, Qt, QUrl
+from PySide6.QtCore import QByteArray, QSize, Qt, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QStackedLayout, QVBoxLayout, QWidget
 
@@ -39,8 +39,13 @@ class MainWindow(QWidget):
     Attributes:
         controller, theme, commands: what actions of the table call beside the window itself.
 
+    Signals:
+        fetch_wanted: get more models.
+
     Thread: GUI thread.
     """
+
+    fetch_wanted = Signal()
 
     def __init__(self, controller: ChatController, settings: Settings, theme: Theme) -> None:
         super().__init__()
@@ -241,6 +246,7 @@ class MainWindow(QWidget):
             self._picker = ModelPicker(self.controller.catalogue, self.theme, self)
             self._picker.chosen.connect(self.controller.load_model)
             self._picker.details_wanted.connect(self._show_model_details)
+            self._picker.fetch_wanted.connect(self.fetch_wanted)
         return self._picker
 
     def _on_theme_changed(self) -> None:

@@ -140,4 +140,6 @@ def test_a_file_that_goes_while_it_is_judged(tmp_path: Path) -> None:
     entry = entries.read_entry(FoundFile(path, "", "here"))
     assert entry is not None
     path.unlink()
-    assert entries.judge_entry(entry).problem
+    judged = entries.judge_entry(entry)
+    assert judged is not None
+    assert judged.problem
