@@ -158,7 +158,15 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec("pick_model", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Choose a model…"), ("Ctrl+L",), "pick_model"),
     ActionSpec("open_model", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Open a model file…"), ("Ctrl+O",), "open_model"),
-    ActionSpec("memory", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Memory of chats…"), (), "show_memory"),
+    ActionSpec(
+        "inspector",
+        Menu.MODEL,
+        QT_TRANSLATE_NOOP("Actions", "What is in the context…"),
+        ("Ctrl+I",),
+        "dialogs.show_inspector",
+        When.CHAT_OPEN,
+    ),
+    ActionSpec("memory", Menu.MODEL, QT_TRANSLATE_NOOP("Actions", "Memory of chats…"), (), "dialogs.show_memory"),
     ActionSpec(
         "sidebar",
         Menu.VIEW,
@@ -194,7 +202,11 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "theme_dark", Menu.VIEW, QT_TRANSLATE_NOOP("Actions", "Dark colours"), (), "theme.use_dark", is_checkable=True
     ),
     ActionSpec(
-        "shortcuts", Menu.HELP, QT_TRANSLATE_NOOP("Actions", "Keyboard shortcuts"), ("F1", "Ctrl+/"), "show_shortcuts"
+        "shortcuts",
+        Menu.HELP,
+        QT_TRANSLATE_NOOP("Actions", "Keyboard shortcuts"),
+        ("F1", "Ctrl+/"),
+        "dialogs.show_shortcuts",
     ),
 )
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, QThread, Signal
 
 from app.bridge.cancel import JobCancel
+from app.bridge.context_view import ContextView, CostKnown
 from app.bridge.messages import (
     CloseEngine,
-    CostKnown,
     EngineEvent,
     EngineOptions,
     EstimateCost,
     ForgetChat,
     Generate,
+    InspectChat,
     JobFailed,
     LoadModel,
     ModelLoaded,
@@ -129,6 +130,10 @@ class EngineClient(QObject):
         """Ask what sending a draft would cost; `CostKnown` follows."""
         self._requested.emit(request, JobCancel())
 
+    def inspect(self, chat_id: int) -> None:
+        """Ask what is in a chat's context; `ContextView` follows."""
+        self._requested.emit(InspectChat(chat_id), JobCancel())
+
     def restore_chat(self, chat_id: int, n_ctx: int) -> None:
         """Read a chat's memory from its file, unless replies are being made."""
         self._requested.emit(RestoreChat(chat_id, n_ctx), JobCancel())
@@ -155,7 +160,7 @@ class EngineClient(QObject):
         return self._last_job_id, cancel
 
     def _on_worker_happened(self, event: EngineEvent) -> None:
-        if isinstance(event, (SessionSaved, SessionNotSaved, CostKnown)):
+        if isinstance(event, (SessionSaved, SessionNotSaved, CostKnown, ContextView)):
             self.happened.emit(event)
         elif event.job_id in self._jobs:
             if isinstance(event, (ReplyFinished, ModelLoaded, JobFailed)):

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from app.bridge.cancel import JobCancel
+from app.bridge.context_view import ContextRow, ContextView, Cost
 from app.bridge.convert import user_error
 from app.bridge.free_memory import free_memory_bytes
 from app.bridge.local_group import SlotGroup
 from app.bridge.messages import (
     N_CTX_DEFAULT,
-    Cost,
     EngineOptions,
     EstimateCost,
     Generate,
@@ -201,6 +201,23 @@ class LocalSession:
         except (StateFileError, ContextFullError, OSError) as error:
             return user_error(error).sentence
         return ""
+
+    def inspect(self, chat_id: int) -> ContextView:
+        """Return what is in the context."""
+        return self.group.call(partial(self._inspect, chat_id))
+
+    def _inspect(self, chat_id: int) -> ContextView:
+        session = self._session
+        rows = [ContextRow(int(key), True) for key in sorted(session.out_keys) if key.isdecimal()]
+        pos = 0
+        for span in session.spans:
+            if span.key.isdecimal():
+                rows.append(ContextRow(int(span.key), False, pos, span.n_tokens))
+            pos += span.n_tokens
+        params = session.ctx.params
+        kv_type = params.type_k if params.type_k == params.type_v else f"{params.type_k} and {params.type_v}"
+        text = session.ctx.get_model().tokenizer.decode(session.tokens)
+        return ContextView(chat_id, tuple(rows), text, kv_type, session.n_used, session.n_ctx)
 
     def close(self) -> None:
         """Let go of the memory."""

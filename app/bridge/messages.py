@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from app.bridge.context_view import ContextView, CostKnown
+
 Role = Literal["user", "assistant", "system"]
 N_CTX_DEFAULT = 8192
 """Tokens a chat's context holds where no setting says so and the model was trained for more."""
@@ -195,6 +197,13 @@ class EstimateCost:
 
 
 @dataclass(frozen=True, slots=True)
+class InspectChat:
+    """Ask what is in a chat's context; `ContextView` answers."""
+
+    chat_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class SaveChat:
     """Write a chat's memory to its file where it has changed."""
 
@@ -213,7 +222,7 @@ class CloseEngine:
     """Save what is in memory, let go of everything and end the thread."""
 
 
-EngineRequest = LoadModel | Generate | RestoreChat | EstimateCost | SaveChat | ForgetChat | CloseEngine
+EngineRequest = LoadModel | Generate | RestoreChat | EstimateCost | InspectChat | SaveChat | ForgetChat | CloseEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,33 +356,6 @@ class ReplyFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What a prompt costs.
-
-    Attributes:
-        n_draft: tokens of its last message.
-        n_ready: tokens that are in the context already; n_to_compute: the others of the prompt.
-        n_left: tokens that have room behind it; negative: it does not fit at all.
-        n_leaving: messages that have to leave the context for it.
-    """
-
-    n_draft: int
-    n_ready: int
-    n_to_compute: int
-    n_left: int
-    n_leaving: int
-
-
-@dataclass(frozen=True, slots=True)
-class CostKnown:
-    """What sending a draft would cost."""
-
-    chat_id: int
-    draft: str
-    cost: Cost
-
-
-@dataclass(frozen=True, slots=True)
 class SessionSaved:
     """The memory of a chat was written to a file."""
 
@@ -404,6 +386,7 @@ EngineEvent = (
     | SessionSaved
     | SessionNotSaved
     | CostKnown
+    | ContextView
 )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.bridge.context_view import ContextView
 from app.bridge.messages import SessionNotSaved, SessionSaved
 from app.bridge.port import ChatModel, ChatSession
 from app.bridge.writer import SessionWriter
@@ -78,6 +79,12 @@ class SessionPool:
         """Return the session of a chat, where it is in memory."""
         entry = self._entries.get(chat_id)
         return entry.session if entry is not None else None
+
+    def inspect(self, chat_id: int) -> ContextView:
+        """Return what is in a chat's context, and in its file."""
+        session, path = self.in_memory(chat_id), self.path(chat_id)
+        view = session.inspect(chat_id) if session is not None else ContextView(chat_id)
+        return replace(view, file_bytes=path.stat().st_size if path.exists() else 0)
 
     def restore(self, chat_id: int, n_ctx: int) -> None:
         """Have a chat in memory, where it has a file."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from app.bridge.cancel import JobCancel
+from app.bridge.context_view import ContextView, Cost
 from app.bridge.messages import (
-    Cost,
     EngineOptions,
     EstimateCost,
     Finish,
@@ -105,6 +105,9 @@ class ChatSession(Protocol):
 
         Returns: why the file could not be used, a sentence, with the session still empty; "" where it could.
         """
+
+    def inspect(self, chat_id: int) -> ContextView:
+        """Return what is in the context."""
 
     def close(self) -> None:
         """Let go of the memory."""

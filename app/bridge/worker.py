@@ -12,14 +12,15 @@ from typing import assert_never
 from PySide6.QtCore import QObject, Qt, QThread, Signal
 
 from app.bridge.cancel import JobCancel
+from app.bridge.context_view import ContextView, CostKnown
 from app.bridge.messages import (
     CloseEngine,
-    CostKnown,
     EngineEvent,
     EngineRequest,
     EstimateCost,
     ForgetChat,
     Generate,
+    InspectChat,
     JobFailed,
     LoadModel,
     ModelLoaded,
@@ -101,7 +102,7 @@ class EngineWorker(QObject):
                 return bool(self._active)
             case Generate():
                 return request.chat_id in self._active or (self._pool is not None and self._pool.is_full(self._active))
-            case RestoreChat() | EstimateCost():
+            case RestoreChat() | EstimateCost() | InspectChat():
                 return False
             case SaveChat() | ForgetChat():
                 return request.chat_id in self._active
@@ -122,6 +123,9 @@ class EngineWorker(QObject):
                 if self._pool is not None and self._model is not None:
                     cost = self._model.cost(request, self._pool.in_memory(request.chat_id))
                     self._tell(CostKnown(request.chat_id, request.draft, cost))
+            case InspectChat():
+                known = self._pool.inspect(request.chat_id) if self._pool is not None else ContextView(request.chat_id)
+                self._tell(known)
             case SaveChat():
                 if self._pool is not None:
                     self._pool.save(request.chat_id)

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from app.bridge.messages import Overflow
 from app.models.conversation import ConversationModel
 from app.models.open_chat import OpenChat, message_item
-from app.models.ports import Store
+from app.models.ports import Engine, Store
 from app.settings import Settings
 from app.storage.records import PinMessage, SetOverflow
 
@@ -19,15 +19,18 @@ class ContextRules(QObject):
     """A person's say over what leaves the context.
 
     Signals:
+        inspected(ContextView): what is in the context of the open chat, as `inspect` asked.
         changed: the rule of the open chat, or of new ones, is another.
 
     Thread: GUI thread.
     """
 
+    inspected = Signal(object)
     changed = Signal()
 
     def __init__(
         self,
+        engine: Engine,
         store: Store,
         settings: Settings,
         conversation: ConversationModel,
@@ -36,7 +39,8 @@ class ContextRules(QObject):
     ) -> None:
         """Rule the chat that `open_chat` returns."""
         super().__init__(parent)
-        self._store, self._settings, self._conversation, self._open_chat = store, settings, conversation, open_chat
+        self._engine, self._store, self._settings = engine, store, settings
+        self._conversation, self._open_chat = conversation, open_chat
 
     @property
     def overflow(self) -> Overflow:
@@ -52,6 +56,11 @@ class ContextRules(QObject):
             chat.chat = replace(chat.chat, overflow=overflow)
             self._store.submit(SetOverflow(chat.chat.id, overflow))
         self.changed.emit()
+
+    def inspect(self) -> None:
+        """Ask what is in the context of the open chat; `inspected` follows."""
+        if self._conversation.chat_id is not None:
+            self._engine.inspect(self._conversation.chat_id)
 
     def pin_message(self, message_id: int, is_pinned: bool) -> None:
         """Let a message never leave the context, or let it leave again."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal
 
+from app.bridge.context_view import ContextView, CostKnown
 from app.bridge.messages import (
     N_CTX_DEFAULT,
-    CostKnown,
     EngineEvent,
     EstimateCost,
     JobFailed,
@@ -88,7 +88,7 @@ class ChatController(QObject):
         self._is_readonly = self._is_temporary = False
         self._models = ModelLoader(engine, settings, self._board)
         self.bin = Bin(store, self)
-        self.rules = ContextRules(store, settings, self.conversation, self._open_now, self)
+        self.rules = ContextRules(engine, store, settings, self.conversation, self._open_now, self)
         self._make = RecordMaker(settings)
         self._drafts = Drafts(store, self)
         self._cost = CostEstimate(engine, self._cost_question, self)
@@ -309,6 +309,8 @@ class ChatController(QObject):
                 self._on_reply_finished(event)
             case CostKnown():
                 self._cost.take(event)
+            case ContextView():
+                self.rules.inspected.emit(event)
             case SessionNotSaved():
                 self.notice.emit(
                     self.tr("The memory of a chat could not be saved ({0}): it will be computed again.").format(

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.bridge.messages import CostKnown, EstimateCost, ReplyFinished
+from app.bridge.context_view import CostKnown
+from app.bridge.messages import EstimateCost, ReplyFinished
 from app.models.ports import Engine
 
 ASK_MS = 300

@@ -35,6 +35,9 @@ class Engine(Protocol):
     def estimate(self, request: EstimateCost) -> None:
         """Ask what sending a draft would cost."""
 
+    def inspect(self, chat_id: int) -> None:
+        """Ask what is in a chat's context."""
+
     def restore_chat(self, chat_id: int, n_ctx: int) -> None:
         """Have a chat's memory read for a reply that may be asked for soon."""
 

@@ -22,11 +22,10 @@ from app.widgets.conversation import ConversationView
 from app.widgets.empty_state import EmptyState
 from app.widgets.model_picker import ModelPicker
 from app.widgets.notice_bar import NoticeBar
-from app.widgets.shortcut_help import ShortcutHelp
 from app.widgets.sidebar import Sidebar
 from app.widgets.status_line import StatusLine
 from app.windows.chat_commands import UNDO, ChatCommands
-from app.windows.memory_window import MemoryWindow
+from app.windows.dialogs import Dialogs
 from app.windows.model_details import ModelDetailsWindow
 
 _OPENED_SCHEMES = ("http", "https", "mailto")
@@ -37,7 +36,7 @@ class MainWindow(QWidget):
     """List of chats at the left, conversation and composer in the middle.
 
     Attributes:
-        controller, theme, commands: what actions of the table call beside the window itself.
+        controller, theme, commands, dialogs: what actions of the table call beside the window itself.
 
     Signals:
         fetch_wanted: get more models.
@@ -66,6 +65,7 @@ class MainWindow(QWidget):
         self._composer = Composer(controller.generation, theme, self)
         self._status = StatusLine(controller.generation, self)
         self._notice = NoticeBar(theme, self._composer, self)
+        self.dialogs = Dialogs(controller, settings, self._notice, self)
         self.commands = ChatCommands(controller, self._view, self._composer, self._notice, self)
         self._actions = Actions(self)
         menu = QMenu(self)
@@ -121,7 +121,7 @@ class MainWindow(QWidget):
         self._composer.stop_requested.connect(controller.stop)
         self._composer.text_changed.connect(controller.set_draft)
         self._composer.model_requested.connect(self.pick_model)
-        self._composer.context_requested.connect(self._notice.say)
+        self._composer.context_requested.connect(self.dialogs.show_context)
         self._view.link_clicked.connect(self._on_link_clicked)
         self._notice.accepted.connect(self._on_notice_accepted)
         controller.chat_opened.connect(self._on_chat_opened)
@@ -184,18 +184,6 @@ class MainWindow(QWidget):
     def toggle_sidebar(self) -> None:
         """Show or hide the list of chats."""
         self._set_sidebar_visible(self._sidebar.isHidden())
-
-    def show_memory(self) -> None:
-        """Show the session files, and how much they may take."""
-        window = MemoryWindow(self.controller, self._settings, self)
-        window.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        window.open()
-
-    def show_shortcuts(self) -> None:
-        """Show all actions with their keys."""
-        window = ShortcutHelp(self)
-        window.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        window.open()
 
     # What the parts say
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.bridge.cancel import JobCancel
-from app.bridge.messages import Cost, EngineOptions, EstimateCost, Finish, Generate, ModelInfo, ReplyStats, UserError
+from app.bridge.context_view import ContextView, Cost
+from app.bridge.messages import EngineOptions, EstimateCost, Finish, Generate, ModelInfo, ReplyStats, UserError
 from app.bridge.port import Broken, ChatModel, ChatSession, Ended, Generated, PortEvent, Prefilled
 
 
@@ -154,6 +155,9 @@ class FakeSession:
             out.add(first.message_id)
         self.out_ids = frozenset(out)
         return [word for m in kept for word in m.text.split()]
+
+    def inspect(self, chat_id: int) -> ContextView:
+        return ContextView(chat_id, (), " ".join(self.words), "words", len(self.words), self.n_ctx)
 
     def snapshot(self) -> FakeCopy:
         return FakeCopy(self.model.engine, json.dumps({"words": self.words, "out": sorted(self.out_ids)}))

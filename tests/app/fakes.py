@@ -57,6 +57,7 @@ class ScriptedEngine:
         self.cancelled: list[int] = []
         self.forgotten: list[int] = []
         self.restored: list[int] = []
+        self.inspected: list[int] = []
         self.record = ReplyRecord()
         self.ways: dict[int, tuple[Sampling, int]] = {}
         self.asked: dict[int, tuple[frozenset[int], Overflow]] = {}
@@ -93,6 +94,9 @@ class ScriptedEngine:
 
     def estimate(self, request: EstimateCost) -> None:
         self.questions.append(request)
+
+    def inspect(self, chat_id: int) -> None:
+        self.inspected.append(chat_id)
 
     def restore_chat(self, chat_id: int, n_ctx: int) -> None:
         self.restored.append(chat_id)

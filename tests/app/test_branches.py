@@ -211,3 +211,20 @@ def test_a_reply_can_be_made_again_from_its_record(chats: Chats) -> None:
     chats.pool.drop(1)
     again, _ = chats.ask(1, branch, sampling=asked[0])
     assert again.token_ids == ended.token_ids
+
+
+def test_the_inspector_tells_where_each_message_is(chats: Chats) -> None:
+    branch = [question(1, "hello there")]
+    _, reply = chats.ask(1, branch)
+    branch += [reply, question(2, "and then what")]
+    _, second = chats.ask(1, branch)
+    view = chats.pool.inspect(1)
+    assert (view.kv_type, view.n_used) == ("f16", chats.n_tokens(branch) + N_PREDICT - 1)
+    rows = [(row.message_id, row.is_out) for row in view.rows]
+    assert rows == [(1, False), (reply.message_id, False), (2, False), (second.message_id, False)]
+    ends = [row.pos + row.n_tokens for row in view.rows]
+    assert [row.pos for row in view.rows[1:]] == ends[:-1] and ends[-1] in (view.n_used, view.n_used + 1)
+    assert "hello there" in view.text and "and then what" in view.text
+    chats.pool.drop(1)
+    cold = chats.pool.inspect(1)
+    assert (cold.n_ctx, cold.rows) == (0, ()) and cold.file_bytes > 1000

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication
 from pytestqt.qtbot import QtBot
 
-from app.bridge.messages import Cost, CostKnown, ReplyRecord, Sampling
+from app.bridge.context_view import ContextRow, ContextView, Cost, CostKnown
+from app.bridge.messages import ReplyRecord, Sampling
 from app.settings import Settings
 from app.theme import Theme, ThemeMode
+from app.windows.inspector import Inspector
 from app.windows.main_window import MainWindow
 from tests.app.fakes import make_bench
 
@@ -312,3 +315,27 @@ def test_a_replay_says_what_came_of_it(desk: Desk) -> None:
     desk.controller.open_chat(chat_id)
     desk.controller.replay(desk.id_of(1))
     assert desk.engine.ways[desk.engine.last_job_id] == (Sampling(temperature=0.5, seed=7), 9)
+
+
+def test_the_inspector_shows_messages_and_tokens(desk: Desk) -> None:
+    desk.say("one", "eins")
+    desk.say("two", "zwei")
+    desk.window._composer._meter.click()
+    inspector = desk.window.findChild(Inspector, "inspector")
+    assert isinstance(inspector, Inspector)
+    chat_id = desk.controller.conversation.chat_id
+    assert chat_id is not None and desk.engine.inspected == [chat_id]
+    rows = (ContextRow(desk.id_of(0), True), ContextRow(desk.id_of(2), False, 5, 7))
+    desk.engine.tell(ContextView(chat_id, rows, "<s>two", "f16", 12, 512, 2048))
+    table = inspector._table
+
+    def cells(i: int) -> list[str]:
+        found = [table.item(i, j) for j in range(4)]
+        return [cell.text() if cell is not None else "" for cell in found]
+
+    assert cells(0) == ["user: one", "has left", "", ""]
+    assert cells(1)[1] == "not computed yet"
+    assert cells(2) == ["user: two", "in the context", "5–11", "7"]
+    assert "12 of 512 tokens" in inspector._head_label.text() and "f16" in inspector._head_label.text()
+    inspector._copy_button.click()
+    assert QGuiApplication.clipboard().text() == "<s>two"

@@ -16,6 +16,7 @@ from app.icons import app_icon, icon_pixmap
 from app.models import ChatController
 from app.theme import DARK, LIGHT, ZOOM_STEPS, Colours, Theme, ThemeMode, palette_of, style_sheet
 from app.windows.chat_commands import ChatCommands
+from app.windows.dialogs import Dialogs
 from app.windows.main_window import MainWindow
 
 GROUNDS = ("ground", "side", "raised", "tint", "code", "hover", "selected")
@@ -35,6 +36,7 @@ OWNERS: dict[str, type] = {
     "controller": ChatController,
     "theme": Theme,
     "commands": ChatCommands,
+    "dialogs": Dialogs,
 }
 
 

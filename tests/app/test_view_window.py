@@ -85,7 +85,9 @@ def test_every_control_has_a_name(desk: Desk) -> None:
     desk.write("Hello")
     desk.answer("Hi.")
     desk.window.pick_model()
-    desk.window.show_shortcuts()
+    desk.window.dialogs.show_shortcuts()
+    desk.window.dialogs.show_memory()
+    desk.window.dialogs.show_inspector()
     assert_named(desk.window)
     names = {w.accessibleName() for w in controls(desk.window)}
     assert {"Conversation", "Message", "Chats", "Search chats", "Context", "Menu", "Models"} <= names
