@@ -99,6 +99,46 @@ def test_closing_in_the_middle_and_going_on(person: Person) -> None:
     assert state.n_computed < 20
 
 
+def test_versions_forks_and_two_chats_at_once(person: Person) -> None:
+    controller, settings = person.program.controller, person.program.settings
+    state = controller.generation
+    settings.n_predict = 20
+    person.ask("Name three rivers of France.")
+    person.ask("And of Italy?")
+    n_used = state.n_used
+    question = person.items()[2]
+
+    # An edit computes from where it differs, and the version before is one step away.
+    controller.edit(question.id, "And of Spain?")
+    person.wait(person.is_idle, "the other reply")
+    assert person.items()[2].n_versions == 2
+    assert state.n_reused > n_used - 60 and state.n_computed < 30
+    controller.step_version(person.items()[2].id, -1)
+    person.wait(lambda: person.items()[2].text == "And of Italy?", "the version before")
+
+    # A fork computes what it adds.
+    first = controller.conversation.chat_id
+    controller.fork(person.items()[1].id)
+    person.wait(lambda: controller.conversation.chat_id != first, "the fork")
+    assert len(person.items()) == 2
+    person.ask("Which of them is the longest?")
+    assert state.n_reused > 40 and state.n_computed < 30
+
+    # Two chats are answered together, each fairly.
+    settings.n_predict = 60
+    second = controller.conversation.chat_id
+    person.begin("Tell a story.", 1)
+    assert first is not None and second is not None
+    person.open_chat(first)
+    person.begin("Tell a long story.", 1)
+    rows = {row.chat_id: row.is_generating for row in controller.chats.rows()}
+    assert rows[first] and rows[second]
+    person.wait(person.is_idle, "the reply of the first chat")
+    person.open_chat(second)
+    person.wait(person.is_idle, "the reply of the second chat")
+    assert person.items()[-1].state == "done"
+
+
 def test_a_damaged_session_file_costs_time_and_is_said(person: Person, tmp_path: Path) -> None:
     person.program.settings.n_predict = 20
     person.ask("Name three rivers of France.")
