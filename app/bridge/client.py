@@ -34,9 +34,9 @@ from app.bridge.worker import EngineWorker
 
 def local_engine() -> ChatEngine:
     """Make the engine of this program; called in the engine thread, so that reading its modules holds up nothing."""
-    from app.bridge.local_engine import LocalEngine
+    from app.bridge.engines import Engines
 
-    return LocalEngine()
+    return Engines()
 
 
 class EngineClient(QObject):

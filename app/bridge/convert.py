@@ -8,6 +8,8 @@ from __future__ import annotations
 from PySide6.QtCore import QCoreApplication
 
 from app.bridge.messages import UserError
+from app.remote.endpoint import EndpointError
+from app.remote.stream import RemoteError
 from engine import errors
 
 _CONTEXT = "errors"
@@ -25,6 +27,16 @@ _SEND_AGAIN = QT_TRANSLATE_NOOP("errors", "Send the message again: the chat's me
 
 # {e} is the error: its fields, and as a whole its own sentence.
 _TEXTS: dict[type[BaseException], tuple[str, str, str]] = {
+    RemoteError: (
+        QT_TRANSLATE_NOOP("errors", "The remote model failed"),
+        QT_TRANSLATE_NOOP("errors", "{e}."),
+        QT_TRANSLATE_NOOP("errors", "Look whether it runs, and whether its address and key are right."),
+    ),
+    EndpointError: (
+        QT_TRANSLATE_NOOP("errors", "No remote model"),
+        QT_TRANSLATE_NOOP("errors", "{e}."),
+        QT_TRANSLATE_NOOP("errors", "Add it anew in the window that gets models."),
+    ),
     errors.GGUFFormatError: (
         QT_TRANSLATE_NOOP("errors", "Damaged model file"),
         QT_TRANSLATE_NOOP("errors", "The model file {e.path} is damaged or incomplete ({e.field}: {e.reason})."),

@@ -15,6 +15,7 @@ from app.bridge.convert import user_error
 from app.bridge.messages import N_CTX_DEFAULT, ContextNeed, ModelEntry
 from app.bridge.places import model_name
 from app.bridge.programs import FoundFile
+from app.remote.endpoint import SUFFIX, EndpointError, load_endpoint
 from engine.arch.registry import create_arch
 from engine.context.params import ContextParams
 from engine.errors import EngineError, ParamError
@@ -26,6 +27,8 @@ from engine.weights import check_tensors
 JUDGED_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types that a need is told for, the usual one first."""
 N_CTX_SMALL = 1024
+REMOTE_ARCH = "remote"
+"""What stands for the architecture of a model that runs elsewhere."""
 TOWER_ARCHS = ("clip",)
 """Architectures of files that go beside a model and are none."""
 
@@ -44,6 +47,8 @@ _FILE_TYPES = {
 
 def read_entry(found: FoundFile) -> ModelEntry | None:
     """What a file's header says; what is wrong with the file becomes the entry's problem. None: it is no model."""
+    if found.path.name.endswith(SUFFIX):
+        return _remote(found)
     try:
         gguf = open_gguf(found.path)
     except (EngineError, OSError) as error:
@@ -61,6 +66,8 @@ def judge_entry(entry: ModelEntry, is_cancelled: Callable[[], bool] = lambda: Fa
 
     Returns: None where it was cancelled.
     """
+    if entry.arch == REMOTE_ARCH:
+        return entry
     try:
         with load_model(entry.path, plan_only=True) as model:
             n_max = model.n_ctx_train
@@ -79,6 +86,18 @@ def judge_entry(entry: ModelEntry, is_cancelled: Callable[[], bool] = lambda: Fa
             return replace(entry, contexts=tuple(contexts), need_bytes=need, active_bytes=active_bytes(model))
     except (EngineError, OSError, MemoryError) as error:
         return replace(entry, problem=user_error(error).sentence)
+
+
+def _remote(found: FoundFile) -> ModelEntry:
+    """A file that names a model elsewhere."""
+    try:
+        endpoint = load_endpoint(found.path)
+    except (EndpointError, OSError) as error:
+        return ModelEntry(found.path, found.path.name, problem=str(error), origin=found.origin)
+    name = f"{endpoint.model} ({endpoint.host})"
+    return ModelEntry(
+        found.path, name, REMOTE_ARCH, n_ctx_train=endpoint.n_ctx, note=endpoint.mark, origin=found.origin
+    )
 
 
 def _is_tower(gguf: GGUFFile) -> bool:

