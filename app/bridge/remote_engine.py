@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.bridge.cancel import JobCancel
-from app.bridge.messages import Cost, EstimateCost, Finish, Generate, ModelInfo, ReplyStats
+from app.bridge.context_view import ContextView, Cost
+from app.bridge.messages import EstimateCost, Finish, Generate, ModelInfo, ReplyStats
 from app.bridge.port import Broken, ChatSession, Ended, Generated, PortEvent, SessionCopy
 from app.remote.endpoint import RemoteEndpoint, load_endpoint
 from app.remote.keys import key_of
@@ -104,6 +105,10 @@ class RemoteSession:
     def load(self, path: Path) -> str:
         """Nothing has to be read."""
         return ""
+
+    def inspect(self, chat_id: int) -> ContextView:
+        """What is in the context is the server's business: not in memory here."""
+        return ContextView(chat_id)
 
     def close(self) -> None:
         """End what still runs."""
