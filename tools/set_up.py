@@ -25,6 +25,10 @@ INSTALLED = VENV / "causerie-installed.json"
 """Digest of the requirements that are installed, by the mode they were installed for."""
 
 
+USER_EXTRAS = ("server", "hub", "keys")
+"""What a person who starts from a checkout gets too: small, and the window offers what it is for."""
+
+
 def main(mode: str) -> int:
     """Set up for a mode; 0 where all that is vital is there."""
     needs = SystemNeeds(for_tests=mode == "test")
@@ -64,11 +68,13 @@ def install(mode: str) -> bool:
 
 
 def requirements_of(mode: str) -> list[str]:
-    """What is needed to build and run, and for "test" the development extra too."""
+    """What is needed to build and run with all that the window offers, and for "test" the development extra too."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
-    extra = project["project"]["optional-dependencies"]["dev"] if mode == "test" else []
-    return [*project["build-system"]["requires"], *project["project"]["dependencies"], *extra]
+    extras = project["project"]["optional-dependencies"]
+    chosen = [*USER_EXTRAS, "dev"] if mode == "test" else USER_EXTRAS
+    needed = [requirement for name in chosen for requirement in extras[name]]
+    return [*project["build-system"]["requires"], *project["project"]["dependencies"], *needed]
 
 
 def run(command: list[str], doing: str) -> int:
