@@ -96,6 +96,14 @@ ACTIONS: tuple[ActionSpec, ...] = (
         is_checkable=True,
     ),
     ActionSpec(
+        "overflow_summarise",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "When the context is full, summarise what leaves"),
+        (),
+        "commands.summarise_when_full",
+        is_checkable=True,
+    ),
+    ActionSpec(
         "overflow_stop",
         Menu.CHAT,
         QT_TRANSLATE_NOOP("Actions", "When the context is full, stop and ask"),

@@ -101,7 +101,7 @@ class Settings(QObject):
         kv_budget_mb: memory that all chats together may take; 0: half of what is free.
         disk_budget_mb: what session files may take of the disk; 0: 10 GB, or a tenth of what is free.
         is_kv_packed: session files keep keys and values in 8 bits, half the size and not bit for bit the same.
-        overflow: what happens when the context of a new chat is full, "shift" or "stop".
+        overflow: what happens when the context of a new chat is full: "shift", "stop" or "summarise".
         system_prompt: what a new chat starts with.
         theme: "system", "light" or "dark".
         zoom: size of text against the system's, in per cent.
@@ -126,7 +126,7 @@ class Settings(QObject):
     kv_budget_mb = _Key("memory/budget_mb", 0, _whole(0, 1 << 24))
     disk_budget_mb = _Key("memory/disk_budget_mb", 0, _whole(0, 1 << 24))
     is_kv_packed = _Key("memory/packed_on_disk", False, _flag)
-    overflow = _Key("chat/overflow", "shift", _text("shift", "stop"))
+    overflow = _Key("chat/overflow", "shift", _text("shift", "stop", "summarise"))
     system_prompt = _Key("chat/system_prompt", "", _text())
     temperature = _Key("sampling/temperature", 0.8, _number(0.0, 5.0))
     top_k = _Key("sampling/top_k", 40, _whole(0, 1 << 20))
@@ -153,7 +153,12 @@ class Settings(QObject):
 
     def overflow_policy(self) -> Overflow:
         """Return what happens when the context of a new chat is full."""
-        return "stop" if self.overflow == "stop" else "shift"
+        match self.overflow:
+            case "stop":
+                return "stop"
+            case "summarise":
+                return "summarise"
+        return "shift"
 
     def sampling(self) -> Sampling:
         """Return how tokens are chosen, as one value for a request."""

@@ -68,7 +68,7 @@ class SlotGroup:
         Returns: a digest of the tokens that the reply will be made from; it begins with "shifted" where some are out.
         """
         own = self.session(slot_id)
-        own.overflow = overflow
+        own.overflow = "stop" if overflow == "stop" else "shift"
         own.out_keys = own.out_keys & out_keys if own.n_used else out_keys
         others = [self.session(i) for i in range(N_SESSIONS) if i != slot_id]
         best = max(others, key=lambda session: session.n_ready(own.kept(turns)))

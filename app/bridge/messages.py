@@ -19,8 +19,9 @@ Finish = Literal["stop", "length", "cancelled", "context", "failed"]
 """Why a reply ended: the model's own end, n_predict, Stop, no room left, an error."""
 
 
-Overflow = Literal["shift", "stop"]
-"""What happens when a chat's context is full: the oldest messages leave, or the reply ends and a person is asked."""
+Overflow = Literal["shift", "stop", "summarise"]
+"""What happens when a chat's context is full: the oldest messages leave; the reply ends and a person is asked; or they
+leave and the model sums them up."""
 
 
 @dataclass(frozen=True, slots=True)

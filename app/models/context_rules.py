@@ -11,8 +11,10 @@ from app.bridge.messages import Overflow
 from app.models.conversation import ConversationModel
 from app.models.open_chat import OpenChat, message_item
 from app.models.ports import Engine, Store
+from app.models.record_maker import RecordMaker
+from app.models.summaries import is_summary
 from app.settings import Settings
-from app.storage.records import PinMessage, SetOverflow
+from app.storage.records import AddMessages, PinMessage, SetOverflow
 
 
 class ContextRules(QObject):
@@ -34,13 +36,14 @@ class ContextRules(QObject):
         store: Store,
         settings: Settings,
         conversation: ConversationModel,
+        make: RecordMaker,
         open_chat: Callable[[], OpenChat | None],
         parent: QObject,
     ) -> None:
         """Rule the chat that `open_chat` returns."""
         super().__init__(parent)
         self._engine, self._store, self._settings = engine, store, settings
-        self._conversation, self._open_chat = conversation, open_chat
+        self._conversation, self._make, self._open_chat = conversation, make, open_chat
 
     @property
     def overflow(self) -> Overflow:
@@ -71,6 +74,20 @@ class ContextRules(QObject):
             chat.put(new)
             self._conversation.put(message_item(new, message_id in chat.out_ids))
             self._store.submit(PinMessage(message_id, is_pinned))
+
+    def add_summary(self, chat_id: int, leaf_id: int, text: str) -> None:
+        """Put a summary of what left behind a message, pinned; the one before may leave. A chat that went on gets none."""
+        chat = self._open_chat()
+        if chat is None or chat.leaf is None or (chat.chat.id, chat.leaf.id) != (chat_id, leaf_id):
+            return
+        for old in [m for m in chat.messages if is_summary(m)]:
+            self.pin_message(old.id, False)
+        new = replace(self._make.message(chat, chat.leaf, "user", text), is_pinned=True)
+        chat.messages.append(new)
+        chat.chat = replace(chat.chat, leaf_id=new.id)
+        self._conversation.append(message_item(new, is_out=False))
+        if not chat.is_temporary:
+            self._store.submit(AddMessages(chat.chat, (new,)))
 
     def bring_back(self, message_id: int) -> None:
         """Let a message that left the context, and what it belongs to, be in it from the next reply on."""

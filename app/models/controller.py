@@ -9,7 +9,6 @@ from PySide6.QtCore import QObject, Signal
 
 from app.bridge.context_view import ContextView, CostKnown
 from app.bridge.messages import (
-    N_CTX_DEFAULT,
     EngineEvent,
     EstimateCost,
     JobFailed,
@@ -38,6 +37,7 @@ from app.models.replay import Replays, as_asked, asked_for
 from app.models.replies import Replies, Reply, end_note
 from app.models.session_files import SessionFilesModel
 from app.models.status import StatusBoard
+from app.models.summaries import Summaries, is_summary
 from app.settings import Settings
 from app.storage import records
 from app.storage.records import ChatContent, MessageRecord, StoreEvent, StoreOpened
@@ -82,14 +82,15 @@ class ChatController(QObject):
         self._settings = settings
         self._board = StatusBoard(self.generation)
         self._replies, self._replays = Replies(), Replays()
+        self._make, self._summaries = RecordMaker(settings), Summaries(engine, settings, self)
         self.session_files = SessionFilesModel(store, self)
         self._open: OpenChat | None = None
         self._reading_id: int | None = None
         self._is_readonly = self._is_temporary = False
         self._models = ModelLoader(engine, settings, self._board)
         self.bin = Bin(store, self)
-        self.rules = ContextRules(engine, store, settings, self.conversation, self._open_now, self)
-        self._make = RecordMaker(settings)
+        self.rules = ContextRules(engine, store, settings, self.conversation, self._make, self._open_now, self)
+        self._summaries.written.connect(self.rules.add_summary)
         self._drafts = Drafts(store, self)
         self._cost = CostEstimate(engine, self._cost_question, self)
         self._cost.changed.connect(self._show_status)
@@ -146,8 +147,10 @@ class ChatController(QObject):
 
     def regenerate(self) -> None:
         """Make the last reply of the open chat anew, beside the one that is there."""
-        if self._open is not None and self._open.leaf is not None:
-            self.regenerate_reply(self._open.leaf.id)
+        messages = self._open.messages if self._open is not None else []
+        last = next((m for m in reversed(messages) if not is_summary(m)), None)
+        if last is not None:
+            self.regenerate_reply(last.id)
 
     def regenerate_reply(self, message_id: int) -> None:
         """Make a reply anew, beside the one that is there; for a message without a reply, make that."""
@@ -291,6 +294,8 @@ class ChatController(QObject):
 
     def on_engine_event(self, event: EngineEvent) -> None:
         """Take in what the engine tells."""
+        if self._summaries.take(event):
+            return
         match event:
             case ModelLoading():
                 self._models.on_loading(event)
@@ -352,7 +357,7 @@ class ChatController(QObject):
             *(chat.chat.n_ctx, chat.out_ids, chat.began_at, chat.is_temporary, chat.chat.overflow),
         )
         self._replies.add(Reply(job_id, reply))
-        self._board.start(chat_id, self._n_ctx_new())
+        self._board.start(chat_id, self._board.n_ctx_of_new(self._settings.n_ctx))
         is_first = self.conversation.chat_id is None
         self._reading_id = None
         self._drafts.chat_id = chat_id
@@ -450,7 +455,9 @@ class ChatController(QObject):
         if self._open is not None and is_shown:
             # A reply that never reached the model tells nothing of the context.
             if event.model_fp:
-                self._open.out_ids = event.out_ids
+                left_ids, self._open.out_ids = event.out_ids - self._open.out_ids, event.out_ids
+                if left_ids and self._open.chat.overflow == "summarise":
+                    self._summaries.ask(self._open, left_ids, self._make.take_ids())
                 self.conversation.mark_out(event.out_ids)
             self._put_record(reply.record)
             if event.finish == "context" and self._open.chat.overflow == "stop":
@@ -469,11 +476,9 @@ class ChatController(QObject):
     def _show_status(self) -> None:
         chat_id = self.conversation.chat_id
         waiting = self.tr("Waits for the reply in another chat.")
-        self._board.show(chat_id, self._replies.live_in(chat_id), self._n_ctx_new(), waiting, self._cost)
-
-    def _n_ctx_new(self) -> int:
-        model = self._board.model
-        return self._settings.n_ctx or (min(model.n_ctx_train, N_CTX_DEFAULT) if model else 0)
+        self._board.show(
+            chat_id, self._replies.live_in(chat_id), self._board.n_ctx_of_new(self._settings.n_ctx), waiting, self._cost
+        )
 
     def _leave_temporary(self) -> None:
         chat = self._open

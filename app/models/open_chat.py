@@ -109,7 +109,8 @@ def prompt_of(messages: Sequence[MessageRecord]) -> tuple[PromptMessage, ...]:
         message = PromptMessage(m.id, m.role, m.text, m.token_ids, m.model_fp, m.is_pinned)
         if prompt and prompt[-1].role == message.role:
             before = prompt.pop()
-            message = replace(message, text=f"{before.text}\n\n{message.text}", token_ids=b"", model_fp="")
+            text, is_pinned = f"{before.text}\n\n{message.text}", before.is_pinned or message.is_pinned
+            message = replace(message, text=text, token_ids=b"", model_fp="", is_pinned=is_pinned)
         prompt.append(message)
     return tuple(prompt)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from app.bridge.messages import ModelInfo, PrefillProgress, ReplyFinished, TextChunk
+from app.bridge.messages import N_CTX_DEFAULT, ModelInfo, PrefillProgress, ReplyFinished, TextChunk
 from app.models.cost import CostEstimate
 from app.models.generation import GenerationState, GenerationValues, Phase
 from app.models.replies import Reply
@@ -54,6 +54,10 @@ class StatusBoard:
     def set_model(self, model: ModelInfo | None, error: str = "") -> None:
         """A model is ready, or none is and why."""
         self._loading_name, self._model, self._error = "", model, error
+
+    def n_ctx_of_new(self, asked: int) -> int:
+        """Return the tokens that the context of a new chat will hold; `asked` is what the settings say, 0 for nothing."""
+        return asked or (min(self._model.n_ctx_train, N_CTX_DEFAULT) if self._model else 0)
 
     def open_chat(self, chat_id: int | None, n_used: int, n_ctx: int) -> None:
         """Note what a chat read from disk has in its context, where nothing newer is known."""

@@ -291,6 +291,6 @@ def _chat_record(row: sqlite3.Row) -> ChatRecord:
         draft=row["draft"],
         is_unread=bool(row["unread"]),
         is_pinned=bool(row["pinned"]),
-        overflow="stop" if row["overflow"] == "stop" else "shift",
+        overflow=row["overflow"] if row["overflow"] in ("stop", "summarise") else "shift",
         sampling=row["sampling"],
     )

@@ -111,6 +111,10 @@ class ChatCommands(QObject):
         """Have a reply end where the context is full, and ask."""
         self._controller.rules.set_overflow("stop")
 
+    def summarise_when_full(self) -> None:
+        """Have the oldest messages leave a full context, and the model sum them up."""
+        self._controller.rules.set_overflow("summarise")
+
     def _on_overflow_asked(self) -> None:
         text = self.tr("The context is full. The oldest messages can leave it; pinned ones and the system prompt stay.")
         self._notice.show_notice(text, self.tr("Let them leave"), _LET_LEAVE, stays=True)

@@ -263,7 +263,7 @@ class MainWindow(QWidget):
         if self.controller.bin.n:
             holds |= When.DELETED
         self._actions.update_enabled(holds)
-        for overflow in ("shift", "stop"):
+        for overflow in ("shift", "stop", "summarise"):
             self._actions.action(f"overflow_{overflow}").setChecked(self.controller.rules.overflow == overflow)
         for mode in ThemeMode:
             self._actions.action(f"theme_{mode.value}").setChecked(mode == self.theme.mode)

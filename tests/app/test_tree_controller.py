@@ -339,3 +339,40 @@ def test_the_inspector_shows_messages_and_tokens(desk: Desk) -> None:
     assert "12 of 512 tokens" in inspector._head_label.text() and "f16" in inspector._head_label.text()
     inspector._copy_button.click()
     assert QGuiApplication.clipboard().text() == "<s>two"
+
+
+def test_what_leaves_is_summed_up(desk: Desk) -> None:
+    desk.window._actions.action("overflow_summarise").trigger()
+    desk.say("one", "eins")
+    desk.controller.send("two")
+    job_id = desk.engine.last_job_id
+    desk.engine.start(job_id)
+    desk.engine.say(job_id, "zwei")
+    desk.engine.finish(job_id, out_ids=frozenset({desk.id_of(0), desk.id_of(1)}))
+    assert desk.engine.last_job_id == job_id + 1
+    assert desk.prompt()[0].endswith("user: one\n\nassistant: eins")
+    desk.answer("They counted.")
+    summary = "Summary of what has left the context:\n\nThey counted."
+    assert desk.texts() == ["one", "eins", "two", "zwei", summary]
+    item = desk.controller.conversation.items()[-1]
+    assert (item.role, item.is_pinned, item.is_out) == ("user", True, False)
+    desk.controller.send("three")
+    question = desk.engine.prompts[desk.engine.last_job_id][-1]
+    assert question.text == f"{summary}\n\nthree" and question.is_pinned
+    desk.answer("drei")
+    chat_id = desk.controller.conversation.chat_id
+    assert chat_id is not None
+    desk.controller.open_chat(chat_id)
+    assert desk.texts() == ["one", "eins", "two", "zwei", summary, "three", "drei"]
+
+
+def test_a_reply_before_a_summary_is_made_again(desk: Desk) -> None:
+    desk.window._actions.action("overflow_summarise").trigger()
+    desk.say("one", "eins")
+    desk.controller.send("two")
+    job_id = desk.engine.last_job_id
+    desk.engine.start(job_id)
+    desk.engine.finish(job_id, out_ids=frozenset({desk.id_of(0)}))
+    desk.answer("Summed up.")
+    desk.controller.regenerate()
+    assert desk.prompt() == ["one", "eins", "two"]

@@ -1,0 +1,85 @@
+"""The policy "summarise": what leaves a full context is summed up by the model, and the summary stays in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QCoreApplication, QObject, Signal
+
+from app.bridge.messages import EngineEvent, PromptMessage, ReplyFinished, TextChunk
+from app.models.open_chat import OpenChat
+from app.models.ports import Engine
+from app.settings import Settings
+from app.storage.records import MessageRecord
+
+N_SUMMARY = 200
+"""Tokens that a summary may have."""
+
+_MAX_CHARS = 6000
+"""Of what left, so that the question fits into a context of its own."""
+
+
+@dataclass(slots=True)
+class _Summary:
+    leaf_id: int
+    text: str = ""
+
+
+class Summaries(QObject):
+    """The summaries that are being written, each in a hidden chat that is forgotten afterwards.
+
+    A hidden chat has the number of the real one, negative.
+
+    Signals:
+        written(chat_id, leaf_id, text): of what left a chat when it ended with that message.
+
+    Thread: GUI thread.
+    """
+
+    written = Signal(int, int, str)
+
+    def __init__(self, engine: Engine, settings: Settings, parent: QObject) -> None:
+        super().__init__(parent)
+        self._engine, self._settings = engine, settings
+        self._by_chat: dict[int, _Summary] = {}
+
+    def ask(self, chat: OpenChat, left_ids: frozenset[int], reply_id: int) -> None:
+        """Have what has just left summed up, together with the summary before.
+
+        Args:
+            reply_id: a number that no message has.
+        """
+        left = [m for m in chat.messages if (m.id in left_ids or is_summary(m)) and m.text.strip()]
+        if chat.leaf is None or all(is_summary(m) for m in left):
+            return
+        text = "\n\n".join(f"{m.role}: {m.text}" for m in left)[-_MAX_CHARS:]
+        question = f"Summarise this part of a conversation in a few sentences; keep names and numbers.\n\n{text}"
+        self._by_chat[-chat.chat.id] = _Summary(chat.leaf.id)
+        messages, sampling = (PromptMessage(reply_id, "user", question),), self._settings.sampling()
+        self._engine.generate(
+            -chat.chat.id, reply_id, messages, sampling, N_SUMMARY, 0, frozenset(), chat.began_at, is_temporary=True
+        )
+
+    def take(self, event: EngineEvent) -> bool:
+        """Take in what the engine tells of a hidden chat; False for any other event."""
+        chat_id = getattr(event, "chat_id", 0)
+        if chat_id >= 0:
+            return False
+        summary = self._by_chat.get(chat_id)
+        if isinstance(event, TextChunk) and summary is not None:
+            summary.text += event.text
+        elif isinstance(event, ReplyFinished):
+            self._by_chat.pop(chat_id, None)
+            self._engine.forget_chat(chat_id)
+            if summary is not None and summary.text.strip() and event.finish in ("stop", "length"):
+                self.written.emit(-chat_id, summary.leaf_id, f"{_head()}\n\n{summary.text.strip()}")
+        return True
+
+
+def is_summary(message: MessageRecord) -> bool:
+    """Whether a message stands for what left the context."""
+    return message.role == "user" and message.is_pinned and message.text.startswith(_head())
+
+
+def _head() -> str:
+    return QCoreApplication.translate("Summaries", "Summary of what has left the context:")
