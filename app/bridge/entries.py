@@ -94,9 +94,8 @@ def _remote(found: FoundFile) -> ModelEntry:
         endpoint = load_endpoint(found.path)
     except (EndpointError, OSError) as error:
         return ModelEntry(found.path, found.path.name, problem=str(error), origin=found.origin)
-    name = f"{endpoint.model} ({endpoint.host})"
     return ModelEntry(
-        found.path, name, REMOTE_ARCH, n_ctx_train=endpoint.n_ctx, note=endpoint.mark, origin=found.origin
+        found.path, endpoint.name, REMOTE_ARCH, n_ctx_train=endpoint.n_ctx, note=endpoint.mark, origin=found.origin
     )
 
 

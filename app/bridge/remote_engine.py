@@ -30,7 +30,7 @@ class RemoteModel:
         self.endpoint = load_endpoint(path)
         endpoint = self.endpoint
         fingerprint = hashlib.blake2b(f"{endpoint.url} {endpoint.model}".encode(), digest_size=16).hexdigest()
-        self.info = ModelInfo(str(path), endpoint.model, "remote", endpoint.n_ctx, fingerprint, endpoint.mark)
+        self.info = ModelInfo(str(path), endpoint.name, "remote", endpoint.n_ctx, fingerprint, endpoint.mark)
 
     def open_session(self, n_ctx: int) -> RemoteSession:
         """Make a session; the memory is the server's."""

@@ -56,6 +56,11 @@ class RemoteEndpoint:
         return urlsplit(self.url).netloc
 
     @property
+    def name(self) -> str:
+        """What people read wherever the model is named: the computer too, so that nobody takes it for one of here."""
+        return f"{self.model} ({self.host})"
+
+    @property
     def is_elsewhere(self) -> bool:
         """Whether text leaves this computer."""
         return urlsplit(self.url).hostname not in LOOPBACK_HOSTS

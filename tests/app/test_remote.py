@@ -9,9 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QDialog
+from PySide6.QtCore import QEvent
+from PySide6.QtWidgets import QApplication, QDialog
 from pytestqt.qtbot import QtBot
 
+from app.application import Application
 from app.bridge.cancel import JobCancel
 from app.bridge.engines import Engines
 from app.bridge.entries import judge_entry, read_entry
@@ -20,6 +22,7 @@ from app.bridge.places import is_model_name
 from app.bridge.port import Broken, Ended, Generated, PortEvent
 from app.bridge.programs import FoundFile
 from app.bridge.remote_engine import RemoteModel
+from app.models import ChatController, Phase
 from app.remote import keys
 from app.remote.endpoint import SUFFIX, EndpointError, RemoteEndpoint, load_endpoint, save_endpoint
 from app.remote.stream import RemoteError, RemoteStream
@@ -208,3 +211,38 @@ def test_the_dialog_adds_one(qtbot: QtBot, tmp_path: Path) -> None:
     assert "secret" not in dialog.path.read_text()
     assert not dialog.is_key_kept
     assert keys.key_of("https://example.org/v1") == "secret"
+
+
+def wait_for(qtbot: QtBot, controller: ChatController, n_messages: int) -> None:
+    def is_done() -> bool:
+        items = controller.conversation.items()
+        return len(items) == n_messages and items[-1].state == "done" and controller.generation.phase is Phase.IDLE
+
+    qtbot.waitUntil(is_done, timeout=20_000)
+
+
+def test_a_chat_with_a_remote_model_in_the_program(qtbot: QtBot, tmp_path: Path) -> None:
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    (tmp_path / "data").mkdir()
+    with serving(n_ctx=4000) as local:
+        path = save_endpoint(endpoint_of(local), tmp_path)
+        program = Application(app, tmp_path / "data", Engines)
+        controller = program.controller
+        program.settings.n_predict = 16
+        with qtbot.waitSignal(controller.ready, timeout=20_000):
+            program.start(str(path))
+        model_name = f"tiny ({local.address[0]}:{local.address[1]})"
+        qtbot.waitUntil(lambda: controller.generation.phase is Phase.IDLE, timeout=20_000)
+        qtbot.waitUntil(lambda: "Another program on this computer" in controller.generation.note, timeout=20_000)
+        for n_messages in (2, 4):
+            controller.send("how tall is a giraffe")
+            wait_for(qtbot, controller, n_messages)
+            assert controller.generation.model_name == model_name
+        assert local.metric("requests_total") == 2
+        assert not list((tmp_path / "data").rglob("*.session"))
+        program.window.close()
+        assert program.shutdown()
+        program.window.deleteLater()
+        program.deleteLater()
+        QApplication.sendPostedEvents(None, int(QEvent.Type.DeferredDelete.value))
