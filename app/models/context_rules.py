@@ -75,11 +75,14 @@ class ContextRules(QObject):
             self._conversation.put(message_item(new, message_id in chat.out_ids))
             self._store.submit(PinMessage(message_id, is_pinned))
 
-    def add_summary(self, chat_id: int, leaf_id: int, text: str) -> None:
-        """Put a summary of what left behind a message, pinned; the one before may leave. A chat that went on gets none."""
+    def add_summary(self, chat_id: int, leaf_id: int, text: str) -> bool:
+        """Put a summary of what left behind a message, pinned; the one before may leave.
+
+        Returns: False where another chat is open, or this one has gone on: it gets none then.
+        """
         chat = self._open_chat()
         if chat is None or chat.leaf is None or (chat.chat.id, chat.leaf.id) != (chat_id, leaf_id):
-            return
+            return False
         for old in [m for m in chat.messages if is_summary(m)]:
             self.pin_message(old.id, False)
         new = replace(self._make.message(chat, chat.leaf, "user", text), is_pinned=True)
@@ -88,6 +91,7 @@ class ContextRules(QObject):
         self._conversation.append(message_item(new, is_out=False))
         if not chat.is_temporary:
             self._store.submit(AddMessages(chat.chat, (new,)))
+        return True
 
     def bring_back(self, message_id: int) -> None:
         """Let a message that left the context, and what it belongs to, be in it from the next reply on."""

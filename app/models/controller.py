@@ -82,7 +82,7 @@ class ChatController(QObject):
         self._settings = settings
         self._board = StatusBoard(self.generation)
         self._replies, self._replays = Replies(), Replays()
-        self._make, self._summaries = RecordMaker(settings), Summaries(engine, settings, self)
+        self._make = RecordMaker(settings)
         self.session_files = SessionFilesModel(store, self)
         self._open: OpenChat | None = None
         self._reading_id: int | None = None
@@ -90,7 +90,7 @@ class ChatController(QObject):
         self._models = ModelLoader(engine, settings, self._board)
         self.bin = Bin(store, self)
         self.rules = ContextRules(engine, store, settings, self.conversation, self._make, self._open_now, self)
-        self._summaries.written.connect(self.rules.add_summary)
+        self._summaries = Summaries(engine, settings, self.rules.add_summary)
         self._drafts = Drafts(store, self)
         self._cost = CostEstimate(engine, self._cost_question, self)
         self._cost.changed.connect(self._show_status)
@@ -456,7 +456,7 @@ class ChatController(QObject):
             # A reply that never reached the model tells nothing of the context.
             if event.model_fp:
                 left_ids, self._open.out_ids = event.out_ids - self._open.out_ids, event.out_ids
-                if left_ids and self._open.chat.overflow == "summarise":
+                if self._open.chat.overflow == "summarise":
                     self._summaries.ask(self._open, left_ids, self._make.take_ids())
                 self.conversation.mark_out(event.out_ids)
             self._put_record(reply.record)

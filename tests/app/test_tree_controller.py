@@ -376,3 +376,27 @@ def test_a_reply_before_a_summary_is_made_again(desk: Desk) -> None:
     desk.answer("Summed up.")
     desk.controller.regenerate()
     assert desk.prompt() == ["one", "eins", "two"]
+
+
+def test_a_summary_that_came_too_late_is_made_with_the_next(desk: Desk) -> None:
+    desk.window._actions.action("overflow_summarise").trigger()
+    desk.say("one", "eins")
+    desk.controller.send("two")
+    job_id = desk.engine.last_job_id
+    desk.engine.start(job_id)
+    desk.engine.say(job_id, "zwei")
+    out = frozenset({desk.id_of(0), desk.id_of(1)})
+    desk.engine.finish(job_id, out_ids=out)
+    late = desk.engine.last_job_id
+    desk.controller.send("three")
+    third = desk.engine.last_job_id
+    desk.engine.start(late)
+    desk.engine.say(late, "Too late.")
+    desk.engine.finish(late)
+    assert len(desk.texts()) == 6
+    desk.engine.start(third)
+    desk.engine.say(third, "drei")
+    desk.engine.finish(third, out_ids=out)
+    assert desk.prompt()[0].endswith("user: one\n\nassistant: eins")
+    desk.answer("In time.")
+    assert desk.texts()[-1].endswith("In time.")
