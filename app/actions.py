@@ -114,6 +114,24 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec(
         "empty_bin", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Empty the bin"), (), "commands.empty_bin", When.DELETED
     ),
+    ActionSpec(
+        "export_chat",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "Export this chat…"),
+        ("Ctrl+Shift+E",),
+        "files.export_chat",
+        When.CHAT_OPEN,
+    ),
+    ActionSpec("export_all", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Export all chats…"), (), "files.export_all"),
+    ActionSpec("import_chats", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Import chats…"), (), "files.import_chats"),
+    ActionSpec(
+        "print_chat",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "Print this chat…"),
+        ("Ctrl+P",),
+        "files.print_chat",
+        When.CHAT_OPEN,
+    ),
     ActionSpec("quit", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Quit"), ("Ctrl+Q",), "close"),
     ActionSpec("stop", Menu.REPLY, QT_TRANSLATE_NOOP("Actions", "Stop"), ("Esc",), "controller.stop", When.BUSY),
     ActionSpec(

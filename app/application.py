@@ -18,6 +18,7 @@ from app.bridge.client import EngineClient, local_engine
 from app.bridge.fetch_client import FetchClient
 from app.bridge.places import default_model
 from app.bridge.port import ChatEngine
+from app.exchange.client import ExchangeClient
 from app.garbage import GarbageCollector
 from app.launch import HEADLESS_PLATFORMS
 from app.models import ChatController
@@ -70,6 +71,7 @@ class Application(QObject):
         self._engine = EngineClient(folder / FOLDER_NAME, make_engine, self)
         self._catalogue = CatalogueClient(parent=self)
         self._fetch = FetchClient(self.settings.hub_endpoint, self)
+        self._exchange = ExchangeClient(self)
         self._folder = folder
         self._fetch_window: FetchWindow | None = None
         self.controller = ChatController(self._engine, self._storage, self.settings, self)
@@ -99,6 +101,7 @@ class Application(QObject):
         # Storage last: what the engine still tells waits in its queue by then.
         is_over = self._engine.shutdown(ENGINE_QUIT_MS)
         is_over &= self._catalogue.shutdown(CATALOGUE_QUIT_MS)
+        is_over &= self._exchange.shutdown(CATALOGUE_QUIT_MS)
         is_over &= self._fetch.shutdown(CATALOGUE_QUIT_MS)
         is_over &= self._storage.shutdown(STORAGE_QUIT_MS)
         self._garbage.close()
@@ -126,6 +129,13 @@ class Application(QObject):
         self._catalogue.details_read.connect(catalogue.details_read)
         self._catalogue.verify_progressed.connect(catalogue.verify_progressed)
         self._catalogue.verified.connect(catalogue.verified)
+
+        exchange = self.controller.exchange
+        exchange.read_wanted.connect(self._exchange.read)
+        exchange.write_wanted.connect(self._exchange.write)
+        self._exchange.was_read.connect(exchange.take_trees)
+        self._exchange.was_written.connect(self.window.files.on_written)
+        self._exchange.failed.connect(self.window.files.on_failed)
 
     def _on_fetch_wanted(self) -> None:
         """Show the window that gets models; where they go is a folder that the picker lists."""

@@ -29,7 +29,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the program does: numpy's threads
 for _name in ("DISPLAY", "WAYLAND_DISPLAY"):
     os.environ.pop(_name, None)
 
-QT_THREADS = ("engine", "storage", "catalogue", "hub", "fetch")
+QT_THREADS = ("engine", "storage", "catalogue", "hub", "fetch", "exchange")
 """Names of the program's own QThreads; the system shows them as the names of the threads."""
 GRACE_S = 2.0
 

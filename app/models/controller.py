@@ -28,6 +28,7 @@ from app.models.context_rules import ContextRules
 from app.models.conversation import ConversationModel
 from app.models.cost import CostEstimate
 from app.models.drafts import Drafts
+from app.models.exchange import Exchange
 from app.models.generation import GenerationState
 from app.models.model_loader import ModelLoader
 from app.models.open_chat import OpenChat, message_item, prompt_of
@@ -54,6 +55,7 @@ class ChatController(QObject):
         session_files: the files of chats' memories.
         rules: what stays in the context.
         bin: what was deleted.
+        exchange: chats to files and from files.
 
     Signals:
         ready: the chats were read and the last one is open or being opened.
@@ -73,13 +75,9 @@ class ChatController(QObject):
 
     def __init__(self, engine: Engine, store: Store, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.chats = ChatListModel(self)
-        self.conversation = ConversationModel(self)
-        self.generation = GenerationState(self)
-        self.catalogue = ModelCatalogue(self)
-        self._engine = engine
-        self._store = store
-        self._settings = settings
+        self.chats, self.conversation = ChatListModel(self), ConversationModel(self)
+        self.generation, self.catalogue = GenerationState(self), ModelCatalogue(self)
+        self._engine, self._store, self._settings = engine, store, settings
         self._board = StatusBoard(self.generation)
         self._replies, self._replays = Replies(), Replays()
         self._make = RecordMaker(settings)
@@ -89,6 +87,7 @@ class ChatController(QObject):
         self._is_readonly = self._is_temporary = False
         self._models = ModelLoader(engine, settings, self._board)
         self.bin = Bin(store, self)
+        self.exchange = Exchange(store, self._make, self.chats, self)
         self.rules = ContextRules(engine, store, settings, self.conversation, self._make, self._open_now, self)
         self._summaries = Summaries(engine, settings, self.rules.add_summary)
         self._drafts = Drafts(store, self)
@@ -287,6 +286,8 @@ class ChatController(QObject):
                 self.chats.set_found(event.text, event.chat_ids)
             case records.SessionsListed():
                 self.session_files.take(event)
+            case records.TreesRead() | records.TreeKept():
+                self.exchange.on_store_event(event)
             case records.ReplySaved():
                 self._replies.mark_saved(event.message_id)
             case records.StoreFailed():

@@ -10,7 +10,7 @@ from app.storage.database import Database, Durability
 from app.storage.records import AddMessages, ChatContent, ChatRecord, ForkChat, MessageRecord, MessageState
 from app.storage.session_table import SessionTable
 
-_CHAT = "id, title, used_at, leaf_id, frozen, model_ref, n_ctx, draft, unread, pinned, overflow, sampling"
+CHAT_COLUMNS = "id, title, used_at, leaf_id, frozen, model_ref, n_ctx, draft, unread, pinned, overflow, sampling"
 
 _BRANCH = """
 WITH RECURSIVE branch(id, depth) AS (
@@ -36,9 +36,9 @@ class ChatStore:
     def chats(self) -> tuple[ChatRecord, ...]:
         """Return the chats that are not in the bin, the one used last first."""
         rows = self._db.connection.execute(
-            f"SELECT {_CHAT} FROM chat WHERE deleted_at IS NULL ORDER BY used_at DESC, id DESC"
+            f"SELECT {CHAT_COLUMNS} FROM chat WHERE deleted_at IS NULL ORDER BY used_at DESC, id DESC"
         )
-        return tuple(_chat_record(row) for row in rows)
+        return tuple(chat_record(row) for row in rows)
 
     def next_id(self) -> int:
         """Return a number above every id of a chat or a message."""
@@ -191,9 +191,9 @@ class ChatStore:
     def chat(self, chat_id: int) -> ChatRecord | None:
         """Return a chat that is not in the bin, None where there is none."""
         row = self._db.connection.execute(
-            f"SELECT {_CHAT} FROM chat WHERE id=? AND deleted_at IS NULL", (chat_id,)
+            f"SELECT {CHAT_COLUMNS} FROM chat WHERE id=? AND deleted_at IS NULL", (chat_id,)
         ).fetchone()
-        return _chat_record(row) if row else None
+        return chat_record(row) if row else None
 
     def rename(self, chat_id: int, title: str) -> None:
         """Give a chat another title."""
@@ -218,7 +218,7 @@ class ChatStore:
     def _put_chat(self, chat: ChatRecord) -> None:
         """Make a chat, or change it where it is there. Inside a transaction."""
         self._db.connection.execute(
-            f"INSERT INTO chat({_CHAT}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET "
+            f"INSERT INTO chat({CHAT_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET "
             "title=excluded.title, used_at=excluded.used_at, leaf_id=excluded.leaf_id, frozen=excluded.frozen, "
             "model_ref=excluded.model_ref, n_ctx=excluded.n_ctx, draft=excluded.draft, unread=excluded.unread, "
             "overflow=excluded.overflow, sampling=excluded.sampling",
@@ -279,7 +279,8 @@ class ChatStore:
         return self._db.connection.execute(query, (message_id,)).fetchone() is not None
 
 
-def _chat_record(row: sqlite3.Row) -> ChatRecord:
+def chat_record(row: sqlite3.Row) -> ChatRecord:
+    """Return a chat of a row of `CHAT_COLUMNS`."""
     return ChatRecord(
         id=row["id"],
         title=row["title"],

@@ -66,6 +66,59 @@ class MessageRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """What a message's record does not tell of how it was generated."""
+
+    n_prompt: int
+    n_reused: int
+    n_computed: int
+    finish: str
+    prefill_ms: float
+    gen_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMessage:
+    """One message of a tree.
+
+    Attributes:
+        created_at: seconds since the epoch.
+        generation: None for what no model made.
+    """
+
+    record: MessageRecord
+    created_at: float
+    generation: Generation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTree:
+    """A chat with the messages of all its branches, each behind its parent."""
+
+    chat: ChatRecord
+    messages: tuple[TreeMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTrees:
+    """Ask for whole chats, for all where none is named; `TreesRead` answers.
+
+    Attributes:
+        target: what they are wanted for; the answer has it too.
+    """
+
+    chat_ids: tuple[int, ...]
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepTree:
+    """Keep a whole chat that is not there yet; its numbers are free ones."""
+
+    tree: ChatTree
+
+
+@dataclass(frozen=True, slots=True)
 class AddMessages:
     """Keep new messages, each the child of the one before it or of its own parent; the last becomes the leaf.
 
@@ -229,6 +282,8 @@ StoreRequest = (
     | ListSessions
     | PinSession
     | WipeSessions
+    | ReadTrees
+    | KeepTree
     | CloseStore
 )
 
@@ -310,6 +365,21 @@ class SessionsListed:
 
 
 @dataclass(frozen=True, slots=True)
+class TreesRead:
+    """Whole chats, the one used last first."""
+
+    trees: tuple[ChatTree, ...]
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeKept:
+    """A whole chat is on disk now."""
+
+    chat: ChatRecord
+
+
+@dataclass(frozen=True, slots=True)
 class ReplySaved:
     """The end of a reply is on disk."""
 
@@ -323,4 +393,14 @@ class StoreFailed:
     error: UserError
 
 
-StoreEvent = StoreOpened | ChatContent | ChatRestored | ChatsFound | SessionsListed | ReplySaved | StoreFailed
+StoreEvent = (
+    StoreOpened
+    | ChatContent
+    | ChatRestored
+    | ChatsFound
+    | SessionsListed
+    | TreesRead
+    | TreeKept
+    | ReplySaved
+    | StoreFailed
+)

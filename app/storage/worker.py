@@ -26,11 +26,13 @@ from app.storage.records import (
     DeleteMessage,
     EmptyBin,
     ForkChat,
+    KeepTree,
     ListSessions,
     MarkRead,
     OpenChat,
     PinMessage,
     PinSession,
+    ReadTrees,
     RenameChat,
     ReplySaved,
     SearchChats,
@@ -44,11 +46,14 @@ from app.storage.records import (
     StoreFailed,
     StoreOpened,
     StoreRequest,
+    TreeKept,
+    TreesRead,
     UndoDelete,
     WipeSessions,
 )
 from app.storage.search import MessageIndex
 from app.storage.session_table import SessionTable
+from app.storage.trees import TreeTable
 
 FLUSH_MS = 150
 """Streamed text waits at most so long; with the slowest commit measured (89 ms) that stays under a quarter second."""
@@ -64,6 +69,7 @@ class _Tables:
         self.bin = Bin(database)
         self.index = MessageIndex(database)
         self.sessions = SessionTable(database)
+        self.trees = TreeTable(database)
 
 
 class StorageWorker(QObject):
@@ -213,6 +219,11 @@ class StorageWorker(QObject):
                 for name in request.names:
                     (self._sessions / name).unlink(missing_ok=True)
                 self._tell_sessions(tables)
+            case ReadTrees():
+                self._tell(TreesRead(tables.trees.read(request.chat_ids), request.target))
+            case KeepTree():
+                tables.trees.write(request.tree)
+                self._tell(TreeKept(request.tree.chat))
             case CloseStore():
                 pass
             case _:

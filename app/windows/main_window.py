@@ -25,6 +25,7 @@ from app.widgets.notice_bar import NoticeBar
 from app.widgets.sidebar import Sidebar
 from app.widgets.status_line import StatusLine
 from app.windows.chat_commands import UNDO, ChatCommands
+from app.windows.chat_files import REPORT, ChatFiles
 from app.windows.dialogs import Dialogs
 from app.windows.model_details import ModelDetailsWindow
 
@@ -36,7 +37,7 @@ class MainWindow(QWidget):
     """List of chats at the left, conversation and composer in the middle.
 
     Attributes:
-        controller, theme, commands, dialogs: what actions of the table call beside the window itself.
+        controller, theme, commands, dialogs, files: what actions of the table call beside the window itself.
 
     Signals:
         fetch_wanted: get more models.
@@ -67,6 +68,7 @@ class MainWindow(QWidget):
         self._notice = NoticeBar(theme, self._composer, self)
         self.dialogs = Dialogs(controller, settings, self._notice, self)
         self.commands = ChatCommands(controller, self._view, self._composer, self._notice, self)
+        self.files = ChatFiles(controller, self._notice, self)
         self._actions = Actions(self)
         menu = QMenu(self)
         self._actions.fill_all(menu)
@@ -197,7 +199,7 @@ class MainWindow(QWidget):
         self.commands.submit(text)
 
     def _on_chat_opened(self, chat_id: int) -> None:
-        if self._notice.key != UNDO:
+        if self._notice.key not in (UNDO, REPORT):
             self._notice.hide()
         self._composer.setFocus()
 

@@ -1,0 +1,85 @@
+"""The GUI thread's side of reading and writing files of chats: one thread does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, QThread, Signal
+
+from app.exchange.errors import ExchangeError
+from app.exchange.reading import read_file
+from app.exchange.writing import write_file
+from app.storage.records import ChatTree
+
+
+class ExchangeWorker(QObject):
+    """Reads and writes.
+
+    Signals:
+        was_read(trees): of one file; was_written(path); failed(path, sentence).
+
+    Thread: the exchange thread.
+    """
+
+    was_read = Signal(object)
+    was_written = Signal(str)
+    failed = Signal(str, str)
+
+    def on_read(self, path: str) -> None:
+        """Read a file."""
+        try:
+            self.was_read.emit(tuple(read_file(Path(path))))
+        except ExchangeError as error:
+            self.failed.emit(path, str(error))
+
+    def on_write(self, path: str, trees: tuple[ChatTree, ...]) -> None:
+        """Write a file."""
+        try:
+            write_file(Path(path), trees)
+            self.was_written.emit(path)
+        except ExchangeError as error:
+            self.failed.emit(path, str(error))
+
+
+class ExchangeClient(QObject):
+    """Passes requests to the thread, which starts with the first one, and its signals back.
+
+    Signals:
+        was_read, was_written, failed: as `ExchangeWorker` has them.
+
+    Thread: GUI thread.
+    """
+
+    was_read = Signal(object)
+    was_written = Signal(str)
+    failed = Signal(str, str)
+    _read_wanted = Signal(str)
+    _write_wanted = Signal(str, object)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._thread = QThread(self)
+        self._thread.setObjectName("exchange")
+        self._worker = ExchangeWorker()
+        self._worker.moveToThread(self._thread)
+        queued = Qt.ConnectionType.QueuedConnection
+        self._read_wanted.connect(self._worker.on_read, queued)
+        self._write_wanted.connect(self._worker.on_write, queued)
+        self._worker.was_read.connect(self.was_read, queued)
+        self._worker.was_written.connect(self.was_written, queued)
+        self._worker.failed.connect(self.failed, queued)
+
+    def read(self, path: str) -> None:
+        """Read a file of chats."""
+        self._thread.start()
+        self._read_wanted.emit(path)
+
+    def write(self, path: str, trees: object) -> None:
+        """Write chats to a file."""
+        self._thread.start()
+        self._write_wanted.emit(path, trees)
+
+    def shutdown(self, timeout_ms: int) -> bool:
+        """End the thread behind what it does now; returns whether it ended in time."""
+        self._thread.quit()
+        return self._thread.wait(timeout_ms)
