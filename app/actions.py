@@ -123,7 +123,21 @@ ACTIONS: tuple[ActionSpec, ...] = (
         When.CHAT_OPEN,
     ),
     ActionSpec("export_all", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Export all chats…"), (), "files.export_all"),
-    ActionSpec("import_chats", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Import chats…"), (), "files.import_chats"),
+    ActionSpec(
+        "export_character",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "Export the character of this chat…"),
+        (),
+        "files.export_character",
+        When.CHAT_OPEN,
+    ),
+    ActionSpec(
+        "import_chats",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "Import chats and characters…"),
+        (),
+        "files.import_chats",
+    ),
     ActionSpec(
         "print_chat",
         Menu.CHAT,

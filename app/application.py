@@ -34,7 +34,7 @@ from app.windows.main_window import MainWindow
 ENGINE_QUIT_MS = 3500
 STORAGE_QUIT_MS = 1000
 CATALOGUE_QUIT_MS = 500
-MODELS_FOLDER = "models"
+MODELS_FOLDER, CHARACTERS_FOLDER = "models", "characters"
 """The three together are the bound on closing."""
 
 LOG_BYTES = 1_000_000
@@ -71,7 +71,7 @@ class Application(QObject):
         self._engine = EngineClient(folder / FOLDER_NAME, make_engine, self)
         self._catalogue = CatalogueClient(parent=self)
         self._fetch = FetchClient(self.settings.hub_endpoint, self)
-        self._exchange = ExchangeClient(self)
+        self._exchange = ExchangeClient(folder / CHARACTERS_FOLDER, self)
         self._folder = folder
         self._fetch_window: FetchWindow | None = None
         self.controller = ChatController(self._engine, self._storage, self.settings, self)

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, QThread, Signal
 
+from app.exchange.cards import CARD_SUFFIXES, card_of, converted, kept_card, name_of
 from app.exchange.errors import ExchangeError
-from app.exchange.reading import read_file
-from app.exchange.writing import write_file
+from app.exchange.reading import load, read_bytes
+from app.exchange.writing import write_file, write_whole
 from app.storage.records import ChatTree
 
 
 class ExchangeWorker(QObject):
-    """Reads and writes.
+    """Reads and writes; the files of characters that come in are kept in a folder.
 
     Signals:
         was_read(trees): of one file; was_written(path); failed(path, sentence).
@@ -25,20 +26,38 @@ class ExchangeWorker(QObject):
     was_written = Signal(str)
     failed = Signal(str, str)
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
     def on_read(self, path: str) -> None:
         """Read a file."""
         try:
-            self.was_read.emit(tuple(read_file(Path(path))))
+            data = load(Path(path))
+            trees = read_bytes(data)
+            if card_of(data):
+                self._keep(data)
+            self.was_read.emit(tuple(trees))
         except ExchangeError as error:
             self.failed.emit(path, str(error))
 
     def on_write(self, path: str, trees: tuple[ChatTree, ...]) -> None:
         """Write a file."""
         try:
-            write_file(Path(path), trees)
+            if Path(path).suffix.lower() in CARD_SUFFIXES:
+                write_whole(Path(path), converted(kept_card(trees[0], self._folder), Path(path).suffix.lower()))
+            else:
+                write_file(Path(path), trees)
             self.was_written.emit(path)
         except ExchangeError as error:
             self.failed.emit(path, str(error))
+
+    def _keep(self, data: bytes) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExchangeError(f"The character cannot be kept: {error.strerror}.") from error
+        write_whole(self._folder / name_of(data), data)
 
 
 class ExchangeClient(QObject):
@@ -56,11 +75,11 @@ class ExchangeClient(QObject):
     _read_wanted = Signal(str)
     _write_wanted = Signal(str, object)
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, folder: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._thread = QThread(self)
         self._thread.setObjectName("exchange")
-        self._worker = ExchangeWorker()
+        self._worker = ExchangeWorker(folder)
         self._worker.moveToThread(self._thread)
         queued = Qt.ConnectionType.QueuedConnection
         self._read_wanted.connect(self._worker.on_read, queued)

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from app.exchange.cards import card_of, card_tree, name_of
 from app.exchange.errors import ExchangeError
 from app.exchange.fields import Fields, fields, items, key_of, parse
 from app.exchange.gpt4all import MAGIC, gpt4all
@@ -23,26 +24,30 @@ MAX_MEMBERS = 20_000
 NOT_KNOWN = "It is no file of chats that Causerie knows."
 
 
-def read_file(path: Path) -> list[ChatTree]:
-    """Return the chats of a file, each with all branches; ids begin at 1 in each, the chat's own is 0.
+def load(path: Path) -> bytes:
+    """Return what stands in a file.
 
-    Raises: ExchangeError: with a sentence, for all that cannot be read.
+    Raises: ExchangeError: where it cannot be read or is too large.
     """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ExchangeError(f"It cannot be read: {error.strerror}.") from error
-    return read_bytes(data)
+    if len(data) > MAX_BYTES:
+        raise ExchangeError("It is too large.")
+    return data
 
 
 def read_bytes(data: bytes) -> list[ChatTree]:
-    """Return the chats of what stood in a file.
+    """Return the chats of what stood in a file, each with all branches; ids begin at 1 in each, the chat's own is 0.
 
     Raises: ExchangeError: with a sentence, for all that cannot be read.
     """
-    if len(data) > MAX_BYTES:
-        raise ExchangeError("It is too large.")
+    card = card_of(data)
+    tree = card_tree(card, name_of(data)) if card else None
+    if tree is not None:
+        return [tree]
     found = list(_members(data)) if data.startswith(b"PK\3\4") else _read(data)
     trees = [tree for tree in found if tree is not None]
     if not trees:

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from PySide6.QtCore import QMarginsF
+from PySide6.QtCore import QBuffer, QMarginsF
 from PySide6.QtGui import QPageLayout, QPageSize, QPdfWriter, QTextDocument
 
 from app.exchange.errors import ExchangeError
@@ -27,18 +27,26 @@ def write_file(path: Path, trees: tuple[ChatTree, ...]) -> None:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ExchangeError("The name has to end with " + ", ".join(SUFFIXES[:-1]) + f" or {SUFFIXES[-1]}.")
+    if suffix == ".pdf":
+        write_whole(path, _pdf(trees))
+    elif suffix == ".html":
+        write_whole(path, html_page(trees).encode())
+    elif suffix == ".md":
+        write_whole(path, markdown_page(trees).encode())
+    else:
+        write_whole(path, "".join(own_lines(trees)).encode())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all.
+
+    Raises: ExchangeError: where it cannot be written.
+    """
     half = ""
     try:
-        handle, half = tempfile.mkstemp(prefix=".causerie-", suffix=suffix, dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            if suffix == ".jsonl":
-                file.writelines(own_lines(trees))
-            elif suffix == ".md":
-                file.write(markdown_page(trees))
-            elif suffix == ".html":
-                file.write(html_page(trees))
-        if suffix == ".pdf":
-            _write_pdf(half, trees)
+        handle, half = tempfile.mkstemp(prefix=".causerie-", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         os.replace(half, path)
     except OSError as error:
         Path(half).unlink(missing_ok=True) if half else None
@@ -52,8 +60,10 @@ def document_of(trees: tuple[ChatTree, ...]) -> QTextDocument:
     return document
 
 
-def _write_pdf(path: str, trees: tuple[ChatTree, ...]) -> None:
-    writer = QPdfWriter(path)
+def _pdf(trees: tuple[ChatTree, ...]) -> bytes:
+    buffer = QBuffer()
+    buffer.open(QBuffer.OpenModeFlag.WriteOnly)
+    writer = QPdfWriter(buffer)
     writer.setPageLayout(
         QPageLayout(
             *(QPageSize(QPageSize.PageSizeId.A4), QPageLayout.Orientation.Portrait),
@@ -62,3 +72,5 @@ def _write_pdf(path: str, trees: tuple[ChatTree, ...]) -> None:
     )
     writer.setTitle(trees[0].chat.title if len(trees) == 1 else "Causerie")
     document_of(trees).print_(writer)
+    del writer  # writes the end
+    return bytes(buffer.data().data())

@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtPrintSupport import QPrintDialog, QPrinter
 from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
 
+from app.exchange.cards import CARD_SUFFIXES
 from app.exchange.writing import SUFFIXES, document_of
 from app.models import ChatController
 from app.models.exchange import PRINTER
@@ -39,16 +40,23 @@ class ChatFiles(QObject):
         """Write the open chat to a file."""
         chat_id = self._controller.conversation.chat_id
         if chat_id is not None:
-            self._export((chat_id,), self._controller.conversation.title)
+            self._export_pages((chat_id,), self._controller.conversation.title)
 
     def export_all(self) -> None:
         """Write all chats to a file."""
-        self._export((), self.tr("All chats"))
+        self._export_pages((), self.tr("All chats"))
+
+    def export_character(self) -> None:
+        """Write the character that the open chat was begun with to a file."""
+        chat_id = self._controller.conversation.chat_id
+        if chat_id is not None:
+            names = (self.tr("Picture with the character"), self.tr("JSON"), self.tr("Character archive"))
+            self._export((chat_id,), self._controller.conversation.title, names, CARD_SUFFIXES)
 
     def import_chats(self) -> None:
         """Take in chats from files of this or another program."""
         self._n_taken, self._failures = 0, []
-        kinds = self.tr("Chats (*.json *.jsonl *.zip *.chat);;All files (*)")
+        kinds = self.tr("Chats and characters (*.json *.jsonl *.zip *.chat *.png *.charx);;All files (*)")
         paths, _ = QFileDialog.getOpenFileNames(self._window, self.tr("Import chats"), "", kinds)
         for path in paths:
             self._controller.exchange.read_wanted.emit(path)
@@ -68,17 +76,20 @@ class ChatFiles(QObject):
         self._failures.append(f"{Path(path).name}: {sentence}")
         self._report()
 
-    def _export(self, chat_ids: tuple[int, ...], title: str) -> None:
-        self._n_taken, self._failures = 0, []
+    def _export_pages(self, chat_ids: tuple[int, ...], title: str) -> None:
         names = (self.tr("Markdown"), self.tr("Web page"), self.tr("PDF"), self.tr("Causerie, with all branches"))
-        filters = [f"{name} (*{suffix})" for name, suffix in zip(names, SUFFIXES, strict=True)]
-        start = file_name(title) + SUFFIXES[0]
+        self._export(chat_ids, title, names, SUFFIXES)
+
+    def _export(self, chat_ids: tuple[int, ...], title: str, names: tuple[str, ...], suffixes: tuple[str, ...]) -> None:
+        self._n_taken, self._failures = 0, []
+        filters = [f"{name} (*{suffix})" for name, suffix in zip(names, suffixes, strict=True)]
+        start = file_name(title) + suffixes[0]
         path, chosen = QFileDialog.getSaveFileName(
             self._window, self.tr("Export"), start, ";;".join(filters), filters[0]
         )
         if path:
-            suffix = SUFFIXES[filters.index(chosen)] if chosen in filters else SUFFIXES[0]
-            if Path(path).suffix.lower() not in SUFFIXES:
+            suffix = suffixes[filters.index(chosen)] if chosen in filters else suffixes[0]
+            if Path(path).suffix.lower() not in suffixes:
                 path += suffix
             self._controller.exchange.send_out(chat_ids, path)
 
