@@ -69,6 +69,25 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec("search", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Search chats"), ("Ctrl+K",), "search_chats"),
     ActionSpec(
+        "find",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "Find in this chat"),
+        ("Ctrl+F",),
+        "find_bar.open",
+        When.CHAT_OPEN,
+    ),
+    ActionSpec(
+        "find_next", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Next place"), ("F3",), "find_bar.next", When.CHAT_OPEN
+    ),
+    ActionSpec(
+        "find_previous",
+        Menu.CHAT,
+        QT_TRANSLATE_NOOP("Actions", "Place before"),
+        ("Shift+F3",),
+        "find_bar.previous",
+        When.CHAT_OPEN,
+    ),
+    ActionSpec(
         "rename", Menu.CHAT, QT_TRANSLATE_NOOP("Actions", "Rename chat"), ("F2",), "rename_chat", When.CHAT_OPEN
     ),
     ActionSpec(

@@ -33,7 +33,7 @@ class Colours:
         tint: behind the user's turn; code: behind code; hover, selected: rows and buttons; line: borders.
         text, quiet: words on any of the grounds above; out: words that left the context, on `ground` and `tint`.
         accent: the one accent; on_accent: words on it.
-        selection, on_selection: marked text; danger: what went wrong, on any ground.
+        selection, on_selection: marked text; found, on_found: text that was searched for; danger: what went wrong, on any ground.
         code_*: classes of tokens in code, on `code`.
     """
 
@@ -53,6 +53,8 @@ class Colours:
     on_accent: str
     selection: str
     on_selection: str
+    found: str
+    on_found: str
     danger: str
     code_keyword: str
     code_string: str
@@ -79,6 +81,8 @@ LIGHT = Colours(
     on_accent="#ffffff",
     selection="#bfe3dc",
     on_selection="#10201d",
+    found="#f6e3a1",
+    on_found="#241d05",
     danger="#b3261e",
     code_keyword="#8a2c6b",
     code_string="#0b6b3a",
@@ -105,6 +109,8 @@ DARK = Colours(
     on_accent="#07211d",
     selection="#1f5a52",
     on_selection="#f0f6f4",
+    found="#5c4a12",
+    on_found="#fbf3d8",
     danger="#ff9a91",
     code_keyword="#e49bcb",
     code_string="#8fd19e",

@@ -20,6 +20,7 @@ from app.widgets.chat_header import ChatHeader
 from app.widgets.composer import BUSY, Composer
 from app.widgets.conversation import ConversationView
 from app.widgets.empty_state import EmptyState
+from app.widgets.find_bar import FindBar
 from app.widgets.model_picker import ModelPicker
 from app.widgets.notice_bar import NoticeBar
 from app.widgets.sidebar import Sidebar
@@ -37,7 +38,7 @@ class MainWindow(QWidget):
     """List of chats at the left, conversation and composer in the middle.
 
     Attributes:
-        controller, theme, commands, dialogs, files: what actions of the table call beside the window itself.
+        controller, theme, commands, dialogs, files, find_bar: what actions of the table call beside the window itself.
 
     Signals:
         fetch_wanted: get more models.
@@ -62,6 +63,7 @@ class MainWindow(QWidget):
         self._side_line.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._side_line.setFixedWidth(1)
         self._view = ConversationView(controller.conversation, theme, self)
+        self.find_bar = FindBar(self._view, theme, self)
         self._empty = EmptyState(controller.generation, self)
         self._composer = Composer(controller.generation, theme, self)
         self._status = StatusLine(controller.generation, self)
@@ -96,6 +98,7 @@ class MainWindow(QWidget):
         middle = QVBoxLayout()
         middle.setSpacing(0)
         middle.addWidget(self._header)
+        middle.addWidget(self.find_bar)
         middle.addLayout(self._stack, 1)
         middle.addLayout(bottom)
         columns = QHBoxLayout(self)
@@ -124,6 +127,7 @@ class MainWindow(QWidget):
         self._composer.text_changed.connect(controller.set_draft)
         self._composer.model_requested.connect(self.pick_model)
         self._composer.context_requested.connect(self.dialogs.show_context)
+        self.find_bar.closed.connect(self._composer.setFocus)
         self._view.link_clicked.connect(self._on_link_clicked)
         self._notice.accepted.connect(self._on_notice_accepted)
         controller.chat_opened.connect(self._on_chat_opened)

@@ -15,7 +15,9 @@ from app.actions import ACTIONS, When
 from app.icons import app_icon, icon_pixmap
 from app.models import ChatController
 from app.theme import DARK, LIGHT, ZOOM_STEPS, Colours, Theme, ThemeMode, palette_of, style_sheet
+from app.widgets.find_bar import FindBar
 from app.windows.chat_commands import ChatCommands
+from app.windows.chat_files import ChatFiles
 from app.windows.dialogs import Dialogs
 from app.windows.main_window import MainWindow
 
@@ -27,6 +29,7 @@ PAIRS = [
     *(("accent", ground) for ground in ("ground", "raised", "tint")),
     ("on_accent", "accent"),
     ("on_selection", "selection"),
+    ("on_found", "found"),
     *((name, "code") for name in Colours.__dataclass_fields__ if name.startswith("code_")),
 ]
 
@@ -37,6 +40,8 @@ OWNERS: dict[str, type] = {
     "theme": Theme,
     "commands": ChatCommands,
     "dialogs": Dialogs,
+    "files": ChatFiles,
+    "find_bar": FindBar,
 }
 
 

@@ -12,8 +12,7 @@ from PySide6.QtGui import (
     QPainterPath,
     QPalette,
     QPen,
-    QTextCharFormat,
-    QTextCursor,
+    QTextDocument,
 )
 
 from app.icons import paint_icon
@@ -21,6 +20,7 @@ from app.theme import RADIUS, Theme
 from app.widgets.conversation.blocks import BULLETS, BlockKind, MarkKind
 from app.widgets.conversation.conversation_layout import ConversationLayout, Shown
 from app.widgets.conversation.documents import CODE_PADDING, DocumentBuilder, row_tops
+from app.widgets.conversation.finder import Finder, cursor_of
 from app.widgets.conversation.geometry import BlockRects, Geometry
 from app.widgets.conversation.message_layout import BlockView
 
@@ -31,11 +31,19 @@ _SCROLL_BAR = 4  # px
 class BlockPainter:
     """Paints blocks with the colours of the theme."""
 
-    def __init__(self, theme: Theme, builder: DocumentBuilder, layout: ConversationLayout, geometry: Geometry) -> None:
+    def __init__(
+        self,
+        theme: Theme,
+        builder: DocumentBuilder,
+        layout: ConversationLayout,
+        geometry: Geometry,
+        finder: Finder,
+    ) -> None:
         self._theme = theme
         self._builder = builder
         self._layout = layout
         self._geometry = geometry
+        self._finder = finder
 
     def paint_bubble(self, painter: QPainter, i: int) -> None:
         """Paint the tint behind a person's turn."""
@@ -92,18 +100,12 @@ class BlockPainter:
         document = shown.view.document
         assert document is not None
         context = QAbstractTextDocumentLayout.PaintContext()
+        marks = [self._mark(document, *place, "found") for place in self._finder.places(document)]
         if marked is not None:
-            selection = QAbstractTextDocumentLayout.Selection()
-            cursor = QTextCursor(document)
             # A table begins with an empty line of Qt's own, which would show as a mark beside it.
-            cursor.setPosition(max(marked[0], 1) if shown.view.block.kind == BlockKind.TABLE else marked[0])
-            cursor.setPosition(marked[1], QTextCursor.MoveMode.KeepAnchor)
-            char_format = QTextCharFormat()
-            char_format.setBackground(self._theme.colour("selection"))
-            char_format.setForeground(self._theme.colour("on_selection"))
-            selection.cursor = cursor
-            selection.format = char_format
-            context.selections = [selection]
+            first = max(marked[0], 1) if shown.view.block.kind == BlockKind.TABLE else marked[0]
+            marks.append(self._mark(document, first, marked[1], "selection"))
+        context.selections = marks
         context.palette.setColor(QPalette.ColorRole.Text, self._theme.colour("text"))
         painter.save()
         if shown.view.block.kind == BlockKind.TABLE:
@@ -116,6 +118,16 @@ class BlockPainter:
         painter.restore()
         if is_wide and shown.view.block.is_last:
             self._paint_scroll_bar(painter, shown, rects)
+
+    def _mark(
+        self, document: QTextDocument, first: int, end: int, colour: str
+    ) -> QAbstractTextDocumentLayout.Selection:
+        """Return characters of a document on a ground, in the colour that belongs to it."""
+        mark = QAbstractTextDocumentLayout.Selection()
+        mark.cursor = cursor_of(document, first, end)
+        mark.format.setBackground(self._theme.colour(colour))
+        mark.format.setForeground(self._theme.colour(f"on_{colour}"))
+        return mark
 
     def _paint_rows(self, painter: QPainter, shown: Shown, rects: BlockRects) -> None:
         """Paint the lines between the rows of a table, the one under its heading stronger."""

@@ -18,6 +18,7 @@ from app.widgets.conversation.block_painter import BlockPainter
 from app.widgets.conversation.colouring import Colouring
 from app.widgets.conversation.conversation_layout import ConversationLayout, Place
 from app.widgets.conversation.documents import DocumentBuilder
+from app.widgets.conversation.finder import Finder
 from app.widgets.conversation.geometry import Geometry
 from app.widgets.conversation.markdown import warm_up
 from app.widgets.conversation.pointer import Pointer
@@ -46,7 +47,8 @@ class PaintedConversation(QAbstractScrollArea):
         builder = DocumentBuilder(theme)
         self._layout = ConversationLayout(builder, self._note_of)
         self._geometry = Geometry(self._layout, builder)
-        self._painter = BlockPainter(theme, builder, self._layout, self._geometry)
+        self._finder = Finder(self._layout)
+        self._painter = BlockPainter(theme, builder, self._layout, self._geometry, self._finder)
         self._pointer = Pointer(self._layout, self._geometry)
         self._position = ReadingPosition(self._layout)
         self._colouring = Colouring(theme, self._layout)

@@ -90,6 +90,24 @@ class ReadingPosition:
         self._anchor = Anchor(Place(i), -MARGIN_TOP)
         self.settle()
 
+    @property
+    def first_place(self) -> Place:
+        """The block at the window's top."""
+        return self._layout.clamped(self._anchor.place)
+
+    def go_to_spot(self, place: Place, char: int) -> None:
+        """Bring the line with a character into the window, a third below its top; nothing moves where it is there."""
+        document = self._layout.ensure(place).document
+        if document is None:
+            return
+        offset = round(line_top(document, char)) + self._head(place)
+        y = self._layout.top_of(place) + offset - self.top
+        if not GRID <= y < self.height - 5 * GRID:
+            self._line = None
+            self.is_following = False
+            self._anchor = Anchor(place, offset - self.height // 3)
+            self.settle()
+
     def hold_line(self) -> None:
         """Remember the line at the window's top, before the text is wrapped anew."""
         if self._line is not None or self.is_following or not self._layout.n_messages:

@@ -18,11 +18,12 @@ from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from app.models import ConversationModel, MessageItem
 from app.theme import GRID, Theme
 from app.widgets.conversation.conversation_layout import Place
+from app.widgets.conversation.finder import start_of
 from app.widgets.conversation.message_actions import MessageActions
 from app.widgets.conversation.message_layout import code_of, last_code, links_of
 from app.widgets.conversation.painted_view import PaintedConversation, make_timer
 from app.widgets.conversation.pointer import Hit
-from app.widgets.conversation.selection import selected_text
+from app.widgets.conversation.selection import Spot, selected_text
 
 _DRAG_MS = 33
 _COPIED_MS = 1500
@@ -109,6 +110,35 @@ class ConversationView(PaintedConversation):
         self._take_in()
         self._pointer.select_all()
         self.viewport().update()
+
+    def find_text(self, text: str) -> bool:
+        """Look for a text from what is marked on, else from the window's top; "" ends the search.
+
+        Returns: whether it is there; its places are shown, the one found is marked.
+        """
+        self._take_in()
+        self._finder.needle = text
+        self.viewport().update()
+        return self._find_from(start_of(self._pointer.selection, self._position.first_place), is_forward=True)
+
+    def find_step(self, step: int) -> bool:
+        """Go to the next place of the text that is looked for (1), or to the one before (-1)."""
+        self._take_in()
+        start = start_of(self._pointer.selection, self._position.first_place)
+        if step > 0 and self._pointer.selection is not None:
+            start = self._pointer.selection.last
+        return self._find_from(start, is_forward=step > 0)
+
+    def _find_from(self, start: Spot, *, is_forward: bool) -> bool:
+        if not self._finder.needle or not self._layout.n_messages:
+            return False
+        place = self._layout.clamped(start.place)
+        found = self._finder.step(Spot(place, start.char), is_forward=is_forward)
+        if found is not None:
+            self._pointer.selection = found
+            self._position.go_to_spot(found.first.place, found.first.char)
+            self._place()
+        return found is not None
 
     def _last_reply(self) -> int:
         items = self._conversation.items()
