@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MAX_NESTING = 20
 MAX_CELLS = 2_000
+MAX_COLUMNS = 100  # Qt lays out 900 columns of two rows in 0.15 s
 _MAX_MARKERS = 1_500  # of emphasis and links in one piece, whose pairing takes time that grows with its square
 
 _URL = re.compile(r"https?://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]}*_]")
@@ -206,10 +207,12 @@ class _Flattener:
     is_tight: bool = False
 
     def read(self, tokens: list[Token]) -> list[Block] | None:
-        """Return the blocks, or None for what is nested too deep or has too many cells."""
+        """Return the blocks, or None for what is nested too deep or has too many cells or columns."""
         if any(token.level > 2 * MAX_NESTING for token in tokens):
             return None
         if sum(token.type in ("td_open", "th_open") for token in tokens) > MAX_CELLS:
+            return None
+        if _widest_row(tokens) > MAX_COLUMNS:
             return None
         i = 0
         while i < len(tokens):
@@ -304,6 +307,15 @@ class _Flattener:
         else:
             self._add(table_blocks(rows, tuple(aligns)))
         return i
+
+
+def _widest_row(tokens: list[Token]) -> int:
+    """Return the cells of the widest row of all tables, 0 where there is none."""
+    widest = n_cells = 0
+    for token in tokens:
+        n_cells = 0 if token.type == "tr_open" else n_cells + (token.type in ("td_open", "th_open"))
+        widest = max(widest, n_cells)
+    return widest
 
 
 _STYLES = {"strong": Style.BOLD, "em": Style.ITALIC, "s": Style.STRIKE}
