@@ -66,6 +66,13 @@ def test_steps_go_through_all_places_and_round_the_ends(qtbot: QtBot) -> None:
     assert not view.find_step(1)
 
 
+def test_an_empty_chat_has_nothing(qtbot: QtBot) -> None:
+    view = make_view(qtbot, [])
+    assert not view.find_text("a")
+    assert not view.find_step(-1)
+    assert not view.find_text("")
+
+
 def test_places_are_painted_until_the_search_is_over(qtbot: QtBot) -> None:
     view = make_view(qtbot, CHAT)
     before = view.grab().toImage()

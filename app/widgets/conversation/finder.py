@@ -79,11 +79,6 @@ class Finder:
         return needle in source or needle.translate(_MARKS) in source.translate(_MARKS)
 
 
-def start_of(cursor_at: Selection | None, fallback: Place) -> Spot:
-    """Return where a search begins: at what is marked, else at a block."""
-    return cursor_at.first if cursor_at is not None else Spot(fallback, 0)
-
-
 def cursor_of(document: QTextDocument, first: int, end: int) -> QTextCursor:
     """Return a cursor over some characters."""
     cursor = QTextCursor(document)

@@ -18,7 +18,6 @@ from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from app.models import ConversationModel, MessageItem
 from app.theme import GRID, Theme
 from app.widgets.conversation.conversation_layout import Place
-from app.widgets.conversation.finder import start_of
 from app.widgets.conversation.message_actions import MessageActions
 from app.widgets.conversation.message_layout import code_of, last_code, links_of
 from app.widgets.conversation.painted_view import PaintedConversation, make_timer
@@ -119,19 +118,21 @@ class ConversationView(PaintedConversation):
         self._take_in()
         self._finder.needle = text
         self.viewport().update()
-        return self._find_from(start_of(self._pointer.selection, self._position.first_place), is_forward=True)
+        return self._find_from(is_forward=True)
 
     def find_step(self, step: int) -> bool:
         """Go to the next place of the text that is looked for (1), or to the one before (-1)."""
         self._take_in()
-        start = start_of(self._pointer.selection, self._position.first_place)
-        if step > 0 and self._pointer.selection is not None:
-            start = self._pointer.selection.last
-        return self._find_from(start, is_forward=step > 0)
+        return self._find_from(is_forward=step > 0, is_step=True)
 
-    def _find_from(self, start: Spot, *, is_forward: bool) -> bool:
+    def _find_from(self, *, is_forward: bool, is_step: bool = False) -> bool:
         if not self._finder.needle or not self._layout.n_messages:
             return False
+        selection = self._pointer.selection
+        if selection is None:
+            start = Spot(self._position.first_place, 0)
+        else:
+            start = selection.last if is_forward and is_step else selection.first
         place = self._layout.clamped(start.place)
         found = self._finder.step(Spot(place, start.char), is_forward=is_forward)
         if found is not None:
