@@ -10,7 +10,7 @@ SMOLLM2 := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 SOURCES := pyproject.toml setup.py $(wildcard tools/*.py cext/*.pyx cext/*.pxd cext/src/*.cpp cext/src/*.h)
 ARGS ?=
 
-.PHONY: run test build lint models bench crash soak sanitize clean help
+.PHONY: run test build lint models bench crash soak sanitize screenshots clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -42,6 +42,9 @@ crash: $(READY_TO_TEST) ## kill the store and the session writer 1,000 times, th
 
 sanitize: $(READY_TO_TEST) ## the tests of the compiled core under the address and undefined-behaviour sanitizers
 	@$(PY) tools/sanitize.py $(ARGS)
+
+screenshots: $(READY_TO_TEST) ## pictures of every window in both themes, into docs/screenshots
+	@$(PY) -m tests.screenshots docs/screenshots
 
 clean: ## remove all that was built, but keep the models that were fetched
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info

@@ -43,6 +43,7 @@ class Inspector(QDialog):
         self._table.setHorizontalHeaderLabels(
             [self.tr("Message"), self.tr("Where"), self.tr("Positions"), self.tr("Tokens")]
         )
+        self._table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self._table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         self._table.verticalHeader().hide()
         self._table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
