@@ -46,10 +46,11 @@ def grow(title: str, nodes: list[Node], current: str = "", used_at: float = 0.0)
     kept = {key: node for key, node in by_key.items() if node.role is not None and node.text.strip()}
     if not kept:
         return None
-    parents = {key: _kept_from(node.parent, by_key, kept) for key, node in kept.items()}
+    above: dict[str, str] = {}
+    parents = {key: _kept_from(node.parent, by_key, kept, above) for key, node in kept.items()}
     ids = {key: i + 1 for i, key in enumerate(_order(parents))}
     now = time.time()
-    leaf = _kept_from(current, by_key, kept) or next(reversed(kept))
+    leaf = _kept_from(current, by_key, kept, above) or next(reversed(kept))
     chat = ChatRecord(0, " ".join(title.split()), used_at or now, leaf_id=ids[leaf])
     messages = []
     for key, i in ids.items():
@@ -70,15 +71,20 @@ def line(title: str, turns: list[tuple[Role | None, str]], used_at: float = 0.0)
     return grow(title, nodes, used_at=used_at)
 
 
-def _kept_from(key: str, by_key: dict[str, Node], kept: dict[str, Node]) -> str:
-    """Return the key of the first message that is kept, from a node upwards; "" where there is none."""
-    seen: set[str] = set()
-    while key not in kept:
-        if key not in by_key or key in seen:
-            return ""
-        seen.add(key)
+def _kept_from(key: str, by_key: dict[str, Node], kept: dict[str, Node], above: dict[str, str]) -> str:
+    """Return the key of the first message that is kept, from a node upwards; "" where there is none.
+
+    Args:
+        key: of the node; by_key: all nodes; kept: those that are kept.
+        above: what was found for nodes that are left out, so that each is passed once only.
+    """
+    passed: dict[str, None] = {}
+    while key in by_key and key not in kept and key not in above and key not in passed:
+        passed[key] = None
         key = by_key[key].parent
-    return key
+    found = key if key in kept else above.get(key, "")
+    above.update(dict.fromkeys(passed, found))
+    return found
 
 
 def _order(parents: dict[str, str]) -> list[str]:

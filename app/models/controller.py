@@ -286,7 +286,7 @@ class ChatController(QObject):
                 self.chats.set_found(event.text, event.chat_ids)
             case records.SessionsListed():
                 self.session_files.take(event)
-            case records.TreesRead() | records.TreeKept():
+            case records.TreesRead() | records.TreesKept():
                 self.exchange.on_store_event(event)
             case records.ReplySaved():
                 self._replies.mark_saved(event.message_id)

@@ -10,7 +10,7 @@ from app.models.chat_list import ChatListModel, ChatRow
 from app.models.open_chat import title_of
 from app.models.ports import Store
 from app.models.record_maker import RecordMaker
-from app.storage.records import ChatTree, KeepTree, ReadTrees, TreeKept, TreesRead
+from app.storage.records import ChatTree, KeepTrees, ReadTrees, TreesKept, TreesRead
 from app.storage.trees import moved
 
 PRINTER = ""
@@ -24,7 +24,7 @@ class Exchange(QObject):
         read_wanted(path): read a file of chats; `take_trees` answers.
         write_wanted(path, trees): write them to a file.
         print_wanted(trees): print them.
-        taken_in(chat_id): a chat of a file is kept now.
+        taken_in(chat_ids): the chats of a file are kept now.
 
     Thread: GUI thread.
     """
@@ -32,7 +32,7 @@ class Exchange(QObject):
     read_wanted = Signal(str)
     write_wanted = Signal(str, object)
     print_wanted = Signal(object)
-    taken_in = Signal(int)
+    taken_in = Signal(object)
 
     def __init__(self, store: Store, make: RecordMaker, chats: ChatListModel, parent: QObject) -> None:
         super().__init__(parent)
@@ -44,17 +44,19 @@ class Exchange(QObject):
 
     def take_trees(self, trees: tuple[ChatTree, ...]) -> None:
         """Keep the chats of a file as new ones."""
+        kept = []
         for tree in trees:
             first = next((m.record.text for m in tree.messages if m.record.role == "user"), "")
             named = replace(tree.chat, title=tree.chat.title or title_of(first))
             first_id = self._make.take_ids(len(tree.messages) + 1)
-            self._store.submit(KeepTree(moved(ChatTree(named, tree.messages), first_id)))
+            kept.append(moved(ChatTree(named, tree.messages), first_id))
+        self._store.submit(KeepTrees(tuple(kept)))
 
-    def on_store_event(self, event: TreesRead | TreeKept) -> None:
+    def on_store_event(self, event: TreesRead | TreesKept) -> None:
         """Take in what storage answers."""
-        if isinstance(event, TreeKept):
-            self._chats.put(ChatRow.of(event.chat))
-            self.taken_in.emit(event.chat.id)
+        if isinstance(event, TreesKept):
+            self._chats.set_rows((*self._chats.rows(), *map(ChatRow.of, event.chats)))
+            self.taken_in.emit(tuple(chat.id for chat in event.chats))
         elif event.target == PRINTER:
             self.print_wanted.emit(event.trees)
         else:

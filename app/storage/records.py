@@ -112,10 +112,10 @@ class ReadTrees:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepTree:
-    """Keep a whole chat that is not there yet; its numbers are free ones."""
+class KeepTrees:
+    """Keep whole chats that are not there yet, all or none; their numbers are free ones. `TreesKept` answers."""
 
-    tree: ChatTree
+    trees: tuple[ChatTree, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ StoreRequest = (
     | PinSession
     | WipeSessions
     | ReadTrees
-    | KeepTree
+    | KeepTrees
     | CloseStore
 )
 
@@ -373,10 +373,10 @@ class TreesRead:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeKept:
-    """A whole chat is on disk now."""
+class TreesKept:
+    """Whole chats are on disk now."""
 
-    chat: ChatRecord
+    chats: tuple[ChatRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ StoreEvent = (
     | ChatsFound
     | SessionsListed
     | TreesRead
-    | TreeKept
+    | TreesKept
     | ReplySaved
     | StoreFailed
 )

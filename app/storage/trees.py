@@ -49,18 +49,18 @@ class TreeTable:
         ).fetchall()
         return tuple(self._tree(row) for row in rows if not chat_ids or row["id"] in chat_ids)
 
-    def write(self, tree: ChatTree) -> None:
-        """Keep a chat that is not there yet, with its messages; on disk when this returns."""
-        chat = tree.chat
+    def write(self, trees: tuple[ChatTree, ...]) -> None:
+        """Keep chats that are not there yet, with their messages; on disk, all of them, when this returns."""
         with self.database.transaction(Durability.FULL) as connection:
-            connection.execute(
-                f"INSERT INTO chat({CHAT_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(chat.id, chat.title, chat.used_at, chat.leaf_id, chat.frozen, chat.model_ref, chat.n_ctx),
-                    *(chat.draft, chat.is_unread, chat.is_pinned, chat.overflow, chat.sampling),
-                ),
-            )
-            for message in tree.messages:
+            for chat in (tree.chat for tree in trees):
+                connection.execute(
+                    f"INSERT INTO chat({CHAT_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        *(chat.id, chat.title, chat.used_at, chat.leaf_id, chat.frozen, chat.model_ref, chat.n_ctx),
+                        *(chat.draft, chat.is_unread, chat.is_pinned, chat.overflow, chat.sampling),
+                    ),
+                )
+            for message in (message for tree in trees for message in tree.messages):
                 self._write(connection, message)
 
     def _tree(self, row: sqlite3.Row) -> ChatTree:

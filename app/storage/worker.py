@@ -26,7 +26,7 @@ from app.storage.records import (
     DeleteMessage,
     EmptyBin,
     ForkChat,
-    KeepTree,
+    KeepTrees,
     ListSessions,
     MarkRead,
     OpenChat,
@@ -46,7 +46,7 @@ from app.storage.records import (
     StoreFailed,
     StoreOpened,
     StoreRequest,
-    TreeKept,
+    TreesKept,
     TreesRead,
     UndoDelete,
     WipeSessions,
@@ -221,9 +221,9 @@ class StorageWorker(QObject):
                 self._tell_sessions(tables)
             case ReadTrees():
                 self._tell(TreesRead(tables.trees.read(request.chat_ids), request.target))
-            case KeepTree():
-                tables.trees.write(request.tree)
-                self._tell(TreeKept(request.tree.chat))
+            case KeepTrees():
+                tables.trees.write(request.trees)
+                self._tell(TreesKept(tuple(tree.chat for tree in request.trees)))
             case CloseStore():
                 pass
             case _:

@@ -93,11 +93,12 @@ class ChatFiles(QObject):
                 path += suffix
             self._controller.exchange.send_out(chat_ids, path)
 
-    def _on_taken_in(self, chat_id: int) -> None:
-        self._n_taken += 1
+    def _on_taken_in(self, chat_ids: tuple[int, ...]) -> None:
+        is_first = self._n_taken == 0
+        self._n_taken += len(chat_ids)
         self._report()
-        if self._n_taken == 1:
-            self._controller.open_chat(chat_id)
+        if is_first:
+            self._controller.open_chat(chat_ids[0])
 
     def _report(self) -> None:
         """Say in one notice what became of all files, for each new one hides the one before."""

@@ -80,7 +80,7 @@ def test_what_another_program_writes_is_taken_in(name: str) -> None:
 def test_ours_comes_back_without_loss(table: TreeTable) -> None:
     (tree,) = read_bytes("".join(own_lines((our_tree(),))).encode())
     assert moved(tree, 1) == our_tree()
-    table.write(moved(tree, 1))
+    table.write((moved(tree, 1),))
     assert table.read(()) == (our_tree(),)
     assert table.read((7,)) == ()
 
@@ -102,6 +102,18 @@ def test_circles_and_missing_parents_become_branches() -> None:
     }
     (tree,) = read_bytes(as_json({"mapping": nodes}))
     assert rows(tree) == [(1, None, "user", "c\ufffd?"), (2, None, "user", "a"), (3, 2, "user", "b")]
+
+
+def test_long_chains_of_what_is_left_out_take_no_time() -> None:
+    chain = {str(i): {"parent": str(i - 1)} for i in range(20_000)}
+    message = {"author": {"role": "user"}, "content": {"parts": ["x"]}}
+    ends = {f"end {i}": {"parent": "19999", "message": message} for i in range(20_000)}
+    data = as_json({"mapping": {**chain, **ends}})
+    began = time.thread_time()
+    (tree,) = read_bytes(data)
+    assert time.thread_time() - began < 2
+    assert len(tree.messages) == 20_000
+    assert all(m.record.parent_id is None for m in tree.messages)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +143,7 @@ def test_damage_gets_a_sentence_or_chats_that_the_store_takes(name: str, table: 
             assert all(m.record.parent_id is None or m.record.parent_id < m.record.id for m in kept.messages)
             first_id += len(kept.messages) + 1
             if first_id < 400:
-                table.write(kept)
+                table.write((kept,))
                 assert [m.record for m in table.read((kept.chat.id,))[0].messages] == [m.record for m in kept.messages]
     assert time.thread_time() - began < 5
 
