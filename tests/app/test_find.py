@@ -97,6 +97,15 @@ def test_a_place_far_away_is_brought_into_the_window(qtbot: QtBot) -> None:
     assert 0 <= view._layout.top_of(selection.first.place) - view._position.top < view._position.height
 
 
+def test_the_end_of_a_very_long_message_is_found_quickly(qtbot: QtBot) -> None:
+    view = make_view(qtbot, [MessageItem(1, "assistant", "word " * 400_000 + "pearl"), *make_items(2)])
+    view._position.go_to_message(0)
+    began = time.thread_time()
+    assert view.find_text("PEARL")
+    assert time.thread_time() - began < 0.5
+    assert at(view)[4] == "pearl"
+
+
 def test_the_bar_opens_steps_and_closes(desk: Desk) -> None:
     desk.write("needle one needle")
     desk.answer("a needle")

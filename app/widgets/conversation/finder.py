@@ -40,8 +40,7 @@ class Finder:
     def step(self, start: Spot, *, is_forward: bool) -> Selection | None:
         """Return the next place behind a spot, or the one before it, round the ends; None where there is none."""
         for place in self._blocks_from(start.place, is_forward):
-            document = self._layout.ensure(place).document
-            places = self.places(document) if document is not None else []
+            places = self._places_at(place)
             for first, end in places if is_forward else reversed(places):
                 is_beyond = first >= start.char if is_forward else first < start.char
                 if place != start.place or is_beyond:
@@ -50,12 +49,19 @@ class Finder:
 
     def _first_of(self, place: Place, is_forward: bool) -> Selection | None:
         """Return the first place in the block that the search began in, or the last one: all others were seen."""
-        document = self._layout.ensure(place).document
-        places = self.places(document) if document is not None else []
+        places = self._places_at(place)
         if not places:
             return None
         first, end = places[0 if is_forward else -1]
         return Selection(Spot(place, first), Spot(place, end))
+
+    def _places_at(self, place: Place) -> list[tuple[int, int]]:
+        """Return the places in a block, which is laid out only where its text has some."""
+        block = self._layout.message(place.message).read(place.piece)[place.block].block
+        if self.needle.casefold() not in block.text().casefold():
+            return []
+        document = self._layout.ensure(place).document
+        return self.places(document) if document is not None else []
 
     def _blocks_from(self, start: Place, is_forward: bool) -> Iterator[Place]:
         """Yield the block, and all others of messages that may have the text, in the order of reading or against it."""
