@@ -105,7 +105,7 @@ class Settings(QObject):
         system_prompt: what a new chat starts with.
         theme: "system", "light" or "dark".
         zoom: size of text against the system's, in per cent.
-        window_geometry, window_state: as Qt saves them; empty before the first close.
+        window_geometry: as Qt saves it; empty before the first close.
         is_sidebar_visible: whether the list of chats is shown.
 
     Signals:
@@ -137,7 +137,6 @@ class Settings(QObject):
     theme = _Key("view/theme", "system", _text("system", "light", "dark"))
     zoom = _Key("view/zoom", 100, _whole(50, 300))
     window_geometry = _Key("view/geometry", b"", _blob)
-    window_state = _Key("view/state", b"", _blob)
     is_sidebar_visible = _Key("view/sidebar", True, _flag)
 
     def __init__(self, path: Path, parent: QObject | None = None) -> None:

@@ -21,7 +21,7 @@ from app.windows.fetch_window import FetchWindow
 from app.windows.main_window import MainWindow
 from app.windows.model_details import ModelDetailsWindow
 from app.windows.remote_dialog import RemoteDialog
-from tests.app.test_view_window import Desk
+from tests.app.desk import Desk
 from tests.app.view_help import REPLY
 
 SETTLE_MS = 400

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-from PySide6.QtCore import QAbstractTableModel, QLocale, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import QLocale, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 
 from app.bridge.messages import ModelEntry
+from app.models.table import TableModel
 
 
 class Column(IntEnum):
@@ -23,7 +24,7 @@ class Column(IntEnum):
     NOTE = 7
 
 
-class ModelCatalogue(QAbstractTableModel):
+class ModelCatalogue(TableModel):
     """One row for each model file that was found, damaged ones included.
 
     Attributes:
@@ -78,30 +79,22 @@ class ModelCatalogue(QAbstractTableModel):
         self.is_refreshing = False
         self.refreshed.emit()
 
-    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = QModelIndex()) -> int:  # noqa: B008
-        """Return the number of models."""
-        return 0 if parent.isValid() else len(self._entries)
+    def n_records(self) -> int:
+        """How many models there are."""
+        return len(self._entries)
 
-    def columnCount(self, parent: QModelIndex | QPersistentModelIndex = QModelIndex()) -> int:  # noqa: B008
-        """Return the number of columns."""
-        return 0 if parent.isValid() else len(Column)
-
-    def headerData(
-        self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)
-    ) -> object:
-        """Return a column's title."""
-        if role != int(Qt.ItemDataRole.DisplayRole) or orientation != Qt.Orientation.Horizontal:
-            return None
-        return {
-            Column.NAME: self.tr("Model"),
-            Column.ARCH: self.tr("Architecture"),
-            Column.PARAMS: self.tr("Parameters"),
-            Column.QUANT: self.tr("Quantisation"),
-            Column.CONTEXT: self.tr("Trained context"),
-            Column.SIZE: self.tr("File size"),
-            Column.MEMORY: self.tr("Memory needed"),
-            Column.NOTE: self.tr("Note"),
-        }[Column(section)]
+    def titles(self) -> tuple[str, ...]:
+        """The columns' titles, in the order of `Column`."""
+        return (
+            self.tr("Model"),
+            self.tr("Architecture"),
+            self.tr("Parameters"),
+            self.tr("Quantisation"),
+            self.tr("Trained context"),
+            self.tr("File size"),
+            self.tr("Memory needed"),
+            self.tr("Note"),
+        )
 
     def data(self, index: QModelIndex | QPersistentModelIndex, role: int = int(Qt.ItemDataRole.DisplayRole)) -> object:
         """Return a cell's text, its alignment, or with `EntryRole` the whole entry."""

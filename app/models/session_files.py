@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 
 from PySide6.QtCore import (
-    QAbstractTableModel,
     QDateTime,
     QLocale,
     QModelIndex,
@@ -16,6 +15,7 @@ from PySide6.QtCore import (
 )
 
 from app.models.ports import Store
+from app.models.table import TableModel
 from app.storage.records import ListSessions, PinSession, SessionFile, SessionsListed, SetDiskBudget, WipeSessions
 
 
@@ -28,7 +28,7 @@ class Column(IntEnum):
     KEPT = 3
 
 
-class SessionFilesModel(QAbstractTableModel):
+class SessionFilesModel(TableModel):
     """One row for each session file, the one used last at the top; the last column says, and sets, which are kept.
 
     Attributes:
@@ -73,26 +73,18 @@ class SessionFilesModel(QAbstractTableModel):
         self.endResetModel()
         self.listed.emit()
 
-    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = QModelIndex()) -> int:  # noqa: B008
-        """Return the number of files."""
-        return 0 if parent.isValid() else len(self._files)
+    def n_records(self) -> int:
+        """How many files there are."""
+        return len(self._files)
 
-    def columnCount(self, parent: QModelIndex | QPersistentModelIndex = QModelIndex()) -> int:  # noqa: B008
-        """Return the number of columns."""
-        return 0 if parent.isValid() else len(Column)
-
-    def headerData(
-        self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)
-    ) -> object:
-        """Return a column's title."""
-        if role != int(Qt.ItemDataRole.DisplayRole) or orientation != Qt.Orientation.Horizontal:
-            return None
-        return {
-            Column.CHAT: self.tr("Chat"),
-            Column.SIZE: self.tr("Size"),
-            Column.USED: self.tr("Last used"),
-            Column.KEPT: self.tr("Keep"),
-        }[Column(section)]
+    def titles(self) -> tuple[str, ...]:
+        """The columns' titles, in the order of `Column`."""
+        return (
+            self.tr("Chat"),
+            self.tr("Size"),
+            self.tr("Last used"),
+            self.tr("Keep"),
+        )
 
     def flags(self, index: QModelIndex | QPersistentModelIndex) -> Qt.ItemFlag:
         """Return what can be done with a cell."""

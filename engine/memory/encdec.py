@@ -13,18 +13,18 @@ import numpy as np
 from cext.pages import PageBudget
 from engine.batch import UBatch
 from engine.errors import BatchError, ParamError
-from engine.io import BlockReader, BlockWriter
-from engine.memory.base import Memory, MemoryCaps, MemoryParams, MemorySpec, MemoryStats, Placement, Tx
+from engine.io import BlockReader
+from engine.memory.base import MemoryCaps, MemoryParams, MemorySpec, Placement, Tx
 from engine.memory.cells import SeqRuns
 from engine.memory.kv import KVCache
 from engine.memory.kv_unified import KVCacheUnified
-from engine.memory.pair import PairStagedLoad
+from engine.memory.pair import PairMemory, PairStagedLoad
 from engine.memory.ranges import resolved_range
-from engine.memory.row_log import RowSink, RowSource
+from engine.memory.row_log import RowSource
 from engine.types import QuantType
 
 
-class EncDecMemory(Memory):
+class EncDecMemory(PairMemory[KVCache]):
     """The memory of an encoder-decoder.
 
     Removing positions, all of them too, leaves a sequence its source, so that another answer to it can be made.
@@ -32,17 +32,19 @@ class EncDecMemory(Memory):
 
     Args:
         cache: of the decoder's own tokens.
-        source: of the sources.
+        other: of the sources.
     """
-
-    def __init__(self, cache: KVCache, source: KVCache) -> None:
-        self.cache, self.source = cache, source
 
     @classmethod
     def create(cls, spec: MemorySpec, source: MemorySpec, params: MemoryParams) -> EncDecMemory:
         """An empty memory, both parts under one budget. Raises: ParamError: a cache type that a head size forbids."""
         budget = PageBudget(params.kv_bytes_max)
         return cls(KVCacheUnified.create(spec, params, budget), KVCacheUnified.create(source, params, budget))
+
+    @property
+    def source(self) -> KVCache:
+        """The cache of the sources."""
+        return self.other
 
     @property
     def fingerprint(self) -> str:
@@ -85,15 +87,6 @@ class EncDecMemory(Memory):
         tables: list[SeqRuns] = [self.source.tables(s)[0] for s in (seq_id, other)]
         return np.array_equal(tables[0].cells().key(), tables[1].cells().key())
 
-    def stats(self) -> MemoryStats:
-        """Pages and bytes of both; cells and tokens of the decoder."""
-        a, b = self.cache.stats(), self.source.stats()
-        return replace(a, n_pages=a.n_pages + b.n_pages, used_bytes=a.used_bytes + b.used_bytes)
-
-    def need_bytes(self, n_tokens: int, n_ubatch: int) -> int:
-        """Bytes of the pages of a sequence of n_tokens with a source as long."""
-        return self.cache.need_bytes(n_tokens, n_ubatch) + self.source.need_bytes(n_tokens, n_ubatch)
-
     def seq_ids(self) -> tuple[int, ...]:
         """The sequences that have cells or a source, ascending."""
         return tuple(sorted({*self.cache.seq_ids(), *self.source.seq_ids()}))
@@ -111,11 +104,6 @@ class EncDecMemory(Memory):
         return self.cache.seq_pos_reentry(seq_id, pos)
 
     # -- sequence operations
-
-    def clear(self, data: bool = False) -> None:
-        """Forget all sequences and their sources."""
-        self.cache.clear(data)
-        self.source.clear(data)
 
     def seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
         """Remove the decoder's cells of a range; the source stays."""
@@ -137,11 +125,6 @@ class EncDecMemory(Memory):
                 raise ParamError(f"sequences {seq_id_src} and {seq_id_dst} have different sources; remove the second")
         self.cache.seq_cp(seq_id_src, seq_id_dst, p0, p1)
         self.source.seq_cp(seq_id_src, seq_id_dst, 0, -1)
-
-    def seq_keep(self, seq_id: int) -> None:
-        """Forget every other sequence and its source."""
-        self.cache.seq_keep(seq_id)
-        self.source.seq_keep(seq_id)
 
     def seq_add(self, seq_id: int, p0: int, p1: int, delta: int) -> None:
         """Move the decoder's range by delta positions."""
@@ -177,20 +160,6 @@ class EncDecMemory(Memory):
         """The same content, sharing pages; from now on each side writes only pages of its own."""
         return EncDecMemory(self.cache.clone(), self.source.clone())
 
-    def close(self) -> None:
-        """Let go of all pages."""
-        self.cache.close()
-        self.source.close()
-
-    def state_hash(self) -> bytes:
-        """Digests of both."""
-        return self.cache.state_hash() + self.source.state_hash()
-
-    def save(self, writer: BlockWriter, seq_id: int | None = None, sink: RowSink | None = None) -> None:
-        """Write the blocks of both; only the decoder's rows go to a sink, for a source never grows."""
-        self.cache.save(writer, seq_id, sink)
-        self.source.save(writer, seq_id)
-
     def load(
         self,
         reader: BlockReader,
@@ -202,12 +171,7 @@ class EncDecMemory(Memory):
 
         Raises: StateFileError: unusable, tokens without a source too. Nothing changed.
         """
-        cache = self.cache.load(reader, seq_id, convert_kv, source)
-        try:
-            encoded = self.source.load(reader, seq_id, convert_kv)
-        except BaseException:
-            cache.discard()
-            raise
+        cache, encoded = self._load_both(reader, seq_id, convert_kv, source)
         staged = PairStagedLoad(cache, encoded)
         if cache.ends().keys() - encoded.ends().keys():
             staged.discard()

@@ -11,30 +11,26 @@ from cext.pages import PageBudget
 from engine.batch import UBatch
 from engine.batch_split import SplitPolicy
 from engine.errors import ParamError
-from engine.io import BlockReader, BlockWriter
-from engine.memory.base import Memory, MemoryCaps, MemoryParams, MemorySpec, MemoryStats, Placement
-from engine.memory.kv import KVCache
+from engine.io import BlockReader
+from engine.memory.base import MemoryCaps, MemoryParams, MemorySpec, Placement
 from engine.memory.kv_iswa import KVCacheISWA
 from engine.memory.kv_unified import KVCacheUnified
-from engine.memory.pair import PairStagedLoad, PairTx
+from engine.memory.pair import PairMemory, PairStagedLoad, PairTx
 from engine.memory.ranges import resolved_range
 from engine.memory.recurrent import RecurrentMemory
-from engine.memory.row_log import RowSink, RowSource
+from engine.memory.row_log import RowSource
 from engine.types import QuantType
 
 
-class HybridMemory(Memory):
+class HybridMemory(PairMemory[RecurrentMemory]):
     """A cache and recurrent states.
 
     Args:
         cache: of the attention layers.
-        states: of the recurrent layers.
+        other: the states of the recurrent layers.
     """
 
     split_policy = SplitPolicy.EQUAL
-
-    def __init__(self, cache: KVCache, states: RecurrentMemory) -> None:
-        self.cache, self.states = cache, states
 
     @classmethod
     def create(cls, spec: MemorySpec, params: MemoryParams) -> HybridMemory:
@@ -42,6 +38,11 @@ class HybridMemory(Memory):
         budget = PageBudget(params.kv_bytes_max)
         kind = KVCacheISWA if spec.swa_layers else KVCacheUnified
         return cls(kind.create(spec, params, budget), RecurrentMemory.create(spec, params, budget))
+
+    @property
+    def states(self) -> RecurrentMemory:
+        """The recurrent layers' states."""
+        return self.other
 
     @property
     def fingerprint(self) -> str:
@@ -70,15 +71,6 @@ class HybridMemory(Memory):
         """(r_off, s_off) of layer il in a slot."""
         return self.states.state_offsets(il)
 
-    def stats(self) -> MemoryStats:
-        """Pages and bytes of both; cells and tokens of the cache."""
-        a, b = self.cache.stats(), self.states.stats()
-        return replace(a, n_pages=a.n_pages + b.n_pages, used_bytes=a.used_bytes + b.used_bytes)
-
-    def need_bytes(self, n_tokens: int, n_ubatch: int) -> int:
-        """Bytes of both."""
-        return self.cache.need_bytes(n_tokens, n_ubatch) + self.states.need_bytes(n_tokens, n_ubatch)
-
     def seq_ids(self) -> tuple[int, ...]:
         """The sequences, ascending."""
         return self.cache.seq_ids()
@@ -97,11 +89,6 @@ class HybridMemory(Memory):
             pos = at - 1
         return at
 
-    def clear(self, data: bool = False) -> None:
-        """Forget all sequences."""
-        self.cache.clear(data)
-        self.states.clear(data)
-
     def seq_rm(self, seq_id: int, p0: int, p1: int) -> bool:
         """Remove a whole sequence, or a tail behind a snapshot; False: cannot, nothing changed."""
         if self.states.removed(seq_id, p0, p1) is None or not self.cache.seq_rm(seq_id, p0, p1):
@@ -118,11 +105,6 @@ class HybridMemory(Memory):
             raise ParamError(f"positions {lo} to {hi} are not all of sequence {seq_id_src}, and a state has no parts")
         self.cache.seq_cp(seq_id_src, seq_id_dst, 0, -1)
         self.states.seq_cp(seq_id_src, seq_id_dst, 0, -1)
-
-    def seq_keep(self, seq_id: int) -> None:
-        """Forget every other sequence."""
-        self.cache.seq_keep(seq_id)
-        self.states.seq_keep(seq_id)
 
     def seq_add(self, seq_id: int, p0: int, p1: int, delta: int) -> None:
         """Move the range by delta positions; the states stay what they are."""
@@ -155,20 +137,6 @@ class HybridMemory(Memory):
         """The same content, sharing pages and slots."""
         return HybridMemory(self.cache.clone(), self.states.clone())
 
-    def close(self) -> None:
-        """Let go of all pages and slots."""
-        self.cache.close()
-        self.states.close()
-
-    def state_hash(self) -> bytes:
-        """Digests of both."""
-        return self.cache.state_hash() + self.states.state_hash()
-
-    def save(self, writer: BlockWriter, seq_id: int | None = None, sink: RowSink | None = None) -> None:
-        """Write the blocks of both."""
-        self.cache.save(writer, seq_id, sink)
-        self.states.save(writer, seq_id)
-
     def load(
         self,
         reader: BlockReader,
@@ -177,12 +145,7 @@ class HybridMemory(Memory):
         source: RowSource | None = None,
     ) -> PairStagedLoad:
         """Read and stage what `save` wrote."""
-        cache = self.cache.load(reader, seq_id, convert_kv, source)
-        try:
-            states = self.states.load(reader, seq_id)
-        except BaseException:
-            cache.discard()
-            raise
+        cache, states = self._load_both(reader, seq_id, convert_kv, source)
         staged = PairStagedLoad(cache, states)
         if cache.ends() != states.ends():
             staged.discard()

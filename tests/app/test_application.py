@@ -8,74 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QTimer
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
-from app.application import Application
-from app.models import Phase
 from app.single_instance import SingleInstance
 from tests.app.fake_engine import FakeEngine
+from tests.app.program import PATIENCE_MS, Program
 from tests.engine.oracle_cases import DATA
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_MS = 30_000
-
-
-class Program:
-    """A running program that can be closed and started again on the same folder."""
-
-    def __init__(self, qtbot: QtBot, folder: Path, engine: FakeEngine) -> None:
-        self._qtbot, self.folder, self.engine = qtbot, folder, engine
-        self.model = folder / "model.gguf"
-        self.model.write_text("fine")
-        self.app = self._start()
-
-    def _start(self) -> Application:
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        program = Application(app, self.folder / "data", lambda: self.engine)
-        with self._qtbot.waitSignal(program.controller.ready, timeout=PATIENCE_MS):
-            program.start(str(self.model))
-        last = program.settings.last_chat or None
-        self._qtbot.waitUntil(lambda: program.controller.conversation.chat_id == last, timeout=PATIENCE_MS)
-        self._qtbot.waitUntil(lambda: program.controller.generation.phase is Phase.IDLE, timeout=PATIENCE_MS)
-        return program
-
-    def close(self) -> None:
-        self.app.window.close()
-        began = time.monotonic()
-        assert self.app.shutdown()
-        assert time.monotonic() - began < 5
-        self.app.window.deleteLater()
-        self.app.deleteLater()
-        QApplication.sendPostedEvents(None, int(QEvent.Type.DeferredDelete.value))
-
-    def restart(self) -> None:
-        self.close()
-        self.app = self._start()
-
-    def texts(self) -> list[tuple[str, str]]:
-        return [(item.text, item.state) for item in self.app.controller.conversation.items()]
-
-    def wait_idle(self) -> None:
-        self._qtbot.waitUntil(lambda: self.app.controller.generation.phase is Phase.IDLE, timeout=PATIENCE_MS)
-
-    def wait_words(self, n: int) -> None:
-        self._qtbot.waitUntil(lambda: bool(self.texts()) and len(self.texts()[-1][0].split()) >= n, timeout=PATIENCE_MS)
-
-
-@pytest.fixture
-def program(qtbot: QtBot, tmp_path: Path) -> Iterator[Program]:
-    (tmp_path / "data").mkdir()
-    program = Program(qtbot, tmp_path, FakeEngine())
-    yield program
-    program.close()
-    assert program.engine.open_sessions == 0
 
 
 def test_a_chat_is_there_again_and_only_new_tokens_are_computed(program: Program) -> None:

@@ -9,7 +9,6 @@ import random
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,7 @@ from pytestqt.qtbot import QtBot
 from app.exchange.cards import PNG, card_of, converted
 from app.exchange.errors import ExchangeError
 from app.exchange.reading import read_bytes
-from tests.app.fake_engine import FakeEngine
-from tests.app.test_application import Program
+from tests.app.program import Program
 from tests.fuzz import mutated
 
 V2 = {
@@ -53,14 +51,6 @@ def charx(card: object) -> bytes:
 
 
 CARDS = {"json": json.dumps(V2).encode(), "png": png(chara=V2), "charx": charx(V2)}
-
-
-@pytest.fixture
-def program(qtbot: QtBot, tmp_path: Path) -> Iterator[Program]:
-    (tmp_path / "data").mkdir()
-    program = Program(qtbot, tmp_path, FakeEngine())
-    yield program
-    program.close()
 
 
 @pytest.mark.parametrize("kind", CARDS)

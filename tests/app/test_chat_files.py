@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from app.windows.chat_files import file_name
 from tests.app.chat_files import FILES
-from tests.app.fake_engine import FakeEngine
-from tests.app.test_application import Program
-
-
-@pytest.fixture
-def program(qtbot: QtBot, tmp_path: Path) -> Iterator[Program]:
-    (tmp_path / "data").mkdir()
-    program = Program(qtbot, tmp_path, FakeEngine())
-    yield program
-    program.close()
+from tests.app.program import Program
 
 
 def save_as(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:

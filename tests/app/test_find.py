@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.models import MessageItem
-from app.theme import ThemeMode
 from app.widgets.conversation import ConversationView
 from app.widgets.conversation.selection import selected_text
-from tests.app.test_view_window import Desk
+from tests.app.desk import Desk
 from tests.app.view_help import make_items, make_view
 
 SHIFT = Qt.KeyboardModifier.ShiftModifier
@@ -33,17 +28,6 @@ def at(view: ConversationView) -> tuple[int, int, int, int, str]:
     spot = selection.first
     text = selected_text(view._layout, selection)
     return (spot.place.message, spot.place.piece, spot.place.block, spot.char, text)
-
-
-@pytest.fixture
-def desk(qtbot: QtBot, qapp: QApplication, tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path, qapp)
-    qtbot.addWidget(desk.window)
-    desk.window.show()
-    qtbot.waitExposed(desk.window)
-    desk.window.activateWindow()
-    yield desk
-    desk.theme.set_mode(ThemeMode.LIGHT)
 
 
 def test_steps_go_through_all_places_and_round_the_ends(qtbot: QtBot) -> None:

@@ -3,75 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QApplication
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.bridge.context_view import ContextRow, ContextView, Cost, CostKnown
 from app.bridge.messages import ReplyRecord, Sampling
-from app.settings import Settings
-from app.theme import Theme, ThemeMode
 from app.windows.inspector import Inspector
-from app.windows.main_window import MainWindow
-from tests.app.fakes import make_bench
-
-
-class Desk:
-    """A window on a controller with a scripted engine."""
-
-    def __init__(self, folder: Path, app: QApplication) -> None:
-        self.owner = QObject()
-        self.controller, self.engine, self.store = make_bench(folder, self.owner)
-        self.notices: list[str] = []
-        self.controller.notice.connect(self.notices.append)
-        settings = Settings(folder / "window.ini", self.owner)
-        self.window = MainWindow(self.controller, settings, Theme(app, ThemeMode.LIGHT, parent=self.owner))
-
-    def say(self, text: str, answer: str) -> None:
-        self.controller.send(text)
-        self.answer(answer)
-
-    def answer(self, text: str) -> None:
-        job_id = self.engine.last_job_id
-        self.engine.start(job_id)
-        self.engine.say(job_id, text)
-        self.engine.finish(job_id)
-
-    def texts(self) -> list[str]:
-        return [item.text for item in self.controller.conversation.items()]
-
-    def versions(self) -> list[tuple[int, int]]:
-        return [(item.version, item.n_versions) for item in self.controller.conversation.items()]
-
-    def id_of(self, i: int) -> int:
-        return self.controller.conversation.items()[i].id
-
-    def prompt(self) -> list[str]:
-        return [m.text for m in self.engine.prompts[self.engine.last_job_id]]
-
-    def press(self, i: int, name: str) -> None:
-        """Press a button among the actions of a message."""
-        view = self.window._view
-        view._hover(i)
-        assert view._actions is not None
-        button = next(b for b in view._actions.findChildren(QAbstractButton) if b.accessibleName() == name)
-        QTest.mouseClick(button, Qt.MouseButton.LeftButton)
-
-
-@pytest.fixture
-def desk(qtbot: QtBot, qapp: QApplication, tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path, qapp)
-    qtbot.addWidget(desk.window)
-    desk.window.show()
-    qtbot.waitExposed(desk.window)
-    yield desk
+from tests.app.desk import Desk
 
 
 def test_an_edited_message_is_a_version_beside_the_old_one(desk: Desk) -> None:

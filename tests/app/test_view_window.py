@@ -3,63 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.models import Phase
-from app.settings import Settings
-from app.theme import Theme, ThemeMode
 from app.widgets.shortcut_help import ShortcutHelp
 from app.windows.main_window import MainWindow
-from tests.app.fakes import make_bench
+from tests.app.desk import Desk
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
 SHIFT = Qt.KeyboardModifier.ShiftModifier
-
-
-class Desk:
-    """A window with what stands behind it."""
-
-    def __init__(self, folder: Path, app: QApplication) -> None:
-        self.owner = QObject()
-        self.controller, self.engine, _ = make_bench(folder, self.owner)
-        self.settings = Settings(folder / "window.ini", self.owner)
-        self.theme = Theme(app, ThemeMode.LIGHT, parent=self.owner)
-        self.window = MainWindow(self.controller, self.settings, self.theme)
-
-    def answer(self, text: str) -> None:
-        job_id = self.engine.last_job_id
-        self.engine.start(job_id)
-        self.engine.say(job_id, text)
-        self.engine.finish(job_id)
-
-    def key(self, key: Qt.Key, modifiers: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
-        focus = self.window.focusWidget()
-        QTest.keyClick(focus if focus is not None else self.window, key, modifiers)
-
-    def write(self, text: str) -> None:
-        self.window._composer.setFocus()
-        QTest.keyClicks(self.window._composer._edit, text)
-        self.key(Qt.Key.Key_Return)
-
-
-@pytest.fixture
-def desk(qtbot: QtBot, qapp: QApplication, tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path, qapp)
-    qtbot.addWidget(desk.window)
-    desk.window.show()
-    qtbot.waitExposed(desk.window)
-    desk.window.activateWindow()
-    yield desk
-    desk.theme.set_zoom(1.0)
-    desk.theme.set_mode(ThemeMode.LIGHT)
 
 
 def controls(root: QWidget) -> list[QWidget]:
