@@ -36,6 +36,7 @@ from engine.errors import (
     UnsupportedCallError,
 )  # fmt: skip
 from engine.graph.result import graph_text
+from engine.memory.kv_self import kv_self_update
 from engine.types import F32Array, F32Logits
 
 if TYPE_CHECKING:
@@ -170,8 +171,8 @@ class Context(ComputeMixin, StateMixin):
         return old
 
     def kv_self_update(self) -> None:
-        """Carry out the memory's pending work: fold shifts into the keys."""
-        self.get_kv_self().update()
+        """Carry out the memory's pending work: fold shifts into the keys, make room for n_batch tokens."""
+        kv_self_update(self)
 
     # -- what is computed --------------------------------------------------------------------------------------------
 

@@ -351,8 +351,11 @@ class Memory(ABC):
         """Carry out pending work and make room for a decode; changes no answer."""
 
     @abstractmethod
-    def update(self) -> bool:
+    def update(self, n_tokens: int = 0) -> bool:
         """Carry out all pending work, and fold the deltas of shifts into K where it is not quantised.
+
+        Under a bound on memory this makes the room that a decode of n_tokens takes, as `prepare` would: a decode that
+        fails or is aborted behind it leaves the memory as it is then.
 
         Returns: whether anything was done.
         Raises: ContextFullError: no room for the private copies; nothing changed.

@@ -146,9 +146,9 @@ class EncDecMemory(PairMemory[KVCache]):
         self.cache.prepare(n_tokens)
         self.source.prepare(0)
 
-    def update(self) -> bool:
-        """Carry out all pending work of both."""
-        return self.cache.update() | self.source.update()
+    def update(self, n_tokens: int = 0) -> bool:
+        """Carry out all pending work of both; room is made in the decoder's cache."""
+        return self.cache.update(n_tokens) | self.source.update()
 
     # -- transaction, copies, state
 

@@ -125,9 +125,9 @@ class HybridMemory(PairMemory[RecurrentMemory]):
         self.states.prepare(n_tokens)
         self.cache.prepare(n_tokens)
 
-    def update(self) -> bool:
-        """Carry out all pending work of the cache."""
-        return self.cache.update()
+    def update(self, n_tokens: int = 0) -> bool:
+        """Carry out all pending work and make room in both."""
+        return self.states.update(n_tokens) | self.cache.update(n_tokens)
 
     def begin(self) -> HybridTx:
         """Open the one transaction that may be open at a time."""

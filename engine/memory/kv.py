@@ -327,8 +327,8 @@ class KVCache(CheckedMemory):
         except (ContextFullError, OutOfMemoryError):
             self._shifted.update(seq_ids)
 
-    def update(self) -> bool:
-        """Carry out all pending work and fold all deltas into K; quantised K keeps its deltas.
+    def update(self, n_tokens: int = 0) -> bool:
+        """Carry out all pending work, fold all deltas into K and make room; quantised K keeps its deltas.
 
         Raises: ContextFullError: no room for the private copies; nothing changed.
         """
@@ -338,6 +338,7 @@ class KVCache(CheckedMemory):
         if shifted and self.params.type_k in FLOAT_TYPES:
             self._install(self._folded(shifted))
             had_work = True
+        self._make_room(n_tokens)
         return had_work
 
     # -- transaction, copies, state

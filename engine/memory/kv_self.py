@@ -21,6 +21,9 @@ class HasMemory(Protocol):
     def get_kv_self(self) -> Memory:
         """The attached memory. Raises: UnsupportedCallError: there is none."""
 
+    def n_batch(self) -> int:
+        """Tokens of a batch at most."""
+
 
 def kv_self_clear(ctx: HasMemory) -> None:
     """Forget all sequences."""
@@ -83,8 +86,8 @@ def kv_self_can_shift(ctx: HasMemory) -> bool:
 
 
 def kv_self_update(ctx: HasMemory) -> bool:
-    """Carry out pending work and fold shifts into K: whether there was any."""
-    return ctx.get_kv_self().update()
+    """Carry out pending work, fold shifts into K and make room for n_batch tokens: whether there was work."""
+    return ctx.get_kv_self().update(ctx.n_batch())
 
 
 def kv_self_view(ctx: HasMemory) -> KVCacheView:

@@ -211,9 +211,9 @@ class RecurrentMemory(CheckedMemory):
                 return
             self._replace({s: states.thinned(n_snapshots) for s, states in self.seqs.items()})
 
-    def update(self) -> bool:
-        """There is no pending work."""
-        self._idle()
+    def update(self, n_tokens: int = 0) -> bool:
+        """Make room; there is no other work."""
+        self.prepare(n_tokens)
         return False
 
     # -- transaction, copies, state

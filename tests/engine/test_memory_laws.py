@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import engine
-from engine.errors import StateFileError
+from engine.errors import ContextFullError, StateFileError
 from engine.types import F32Array
 from tests.engine.crafted import CRAFTED_PHI3
 from tests.engine.memory_kinds import LOSSY
@@ -288,3 +289,36 @@ def test_an_abort_behind_any_stage_leaves_no_trace(subject: Subject) -> None:
     feed(fresh, TOKENS[:9], 1)
     fresh.decode(batch)
     assert np.array_equal(got, fresh.get_logits())
+
+
+@pytest.mark.parametrize("case", ["gemma3", "mamba", "falcon-h1"])
+def test_under_a_bound_a_decode_that_fails_leaves_no_trace(case: str) -> None:
+    """What may be given up for room is given up by `kv_self_update`, behind which hashes are taken."""
+    tokens = [int(t) for t in np.random.default_rng(9).integers(1, 256, 384)]
+    sizes = {"n_ctx": 1024, "n_batch": 64, "n_ubatch": 64}
+    probe = context(case, **sizes)
+    for begin in range(0, 320, 32):
+        feed(probe, tokens[begin : begin + 32])
+    used_bytes = probe.get_kv_self().stats().used_bytes
+    n_gave_up = 0
+    for share in (1.0, 0.95, 0.9, 0.8, 0.7):
+        ctx = context(case, kv_bytes_max=int(used_bytes * share), **sizes)
+        kv = ctx.get_kv_self()
+        with contextlib.suppress(ContextFullError):
+            for begin in range(0, 320, 32):
+                feed(ctx, tokens[begin : begin + 32])
+        full = kv.state_hash()
+        ctx.kv_self_update()
+        before = kv.state_hash()
+        n_gave_up += before != full
+        for is_stopped in (1, 0):
+            ctx.abort_flag[0] = is_stopped
+            try:
+                status = ctx.decode(Batch.from_tokens(tokens[320:384], None))
+            except ContextFullError:
+                status = engine.DecodeStatus.ABORTED
+            if status is engine.DecodeStatus.OK:
+                continue
+            ctx.kv_self_update()
+            assert kv.state_hash() == before
+    assert n_gave_up
