@@ -13,11 +13,12 @@ from cext.matmul cimport (
 )
 from cext.matmul cimport matmul_chunk_panels as c_matmul_chunk_panels
 from cext.matmul cimport packed_bytes as c_packed_bytes
+from cext.threadpool cimport CThreadPool, ThreadPool
 
 
 cdef extern from "bench.h" namespace "cext" nogil:
     double bench_mul(Isa isa, const PackedMatrix* m, int64_t n_copies, int64_t n_tokens, int n_threads, int n_repeats)
-    double bench_read(const uint8_t* data, int64_t n_bytes, int n_threads, int n_repeats)
+    double bench_read(CThreadPool* pool, const uint8_t* data, int64_t n_bytes, int n_repeats)
     double bench_peak_int8(int n_threads, int n_repeats)
 
 
@@ -179,10 +180,16 @@ cdef class PackedWeights:
 
     def time_read(self, int n_threads, int n_repeats):
         """Return the seconds of the best plain read of all copies."""
-        cdef double seconds
+        return read_seconds(self.memory, ThreadPool(n_threads), n_repeats)
+
+
+def read_seconds(const uint8_t[::1] data not None, ThreadPool pool not None, int n_repeats):
+    """Return the seconds of the best of n_repeats plain reads (vector sums) of data by the pool's threads."""
+    cdef double seconds = 0
+    if data.shape[0]:
         with nogil:
-            seconds = bench_read(&self.memory[0], self.memory.shape[0], n_threads, n_repeats)
-        return seconds
+            seconds = bench_read(pool.ptr, &data[0], data.shape[0], n_repeats)
+    return seconds
 
 
 def peak_int8(int n_threads, int n_repeats):

@@ -7,7 +7,7 @@ cdef class LargeBuffer:
 
 cdef class PackedWeight:
     cdef PackedMatrix matrix
-    cdef LargeBuffer buffer
+    cdef readonly LargeBuffer buffer
     cdef readonly str name
     cdef readonly int64_t n_expert
     cdef readonly int64_t expert_bytes

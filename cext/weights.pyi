@@ -14,6 +14,7 @@ def activation_bytes(n_tokens_max: int, rows_per_token: int, n_cols: int) -> int
 
 class PackedWeight:
     name: str
+    buffer: LargeBuffer
     n_expert: int
     expert_bytes: int
     def __init__(

@@ -67,7 +67,7 @@ cdef class PackedWeight:
     Args:
         name: GGUF name.
         type: QuantType number.
-        buffer: where the panels lie; kept alive.
+        buffer: where the panels lie, those of other matrices too; kept alive.
         offset: byte offset in the buffer, a multiple of 64.
         n_expert: 0 for a single matrix; else that many, one behind the other.
     """

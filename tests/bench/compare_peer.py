@@ -162,6 +162,16 @@ def commit() -> str:
     return done.stdout.strip()
 
 
+def models_or_exit(parser: argparse.ArgumentParser, named: list[Path]) -> list[Path]:
+    """The models that were named, else those of the tests; ends the program where one is not there."""
+    folder = Path(os.environ.get("CAUSERIE_MODELS", ROOT / "build" / "models"))
+    models = named or [folder / name for name in NAMES]
+    missing = [str(model) for model in models if not model.is_file()]
+    if missing:
+        parser.error(f"no such file: {', '.join(missing)}")
+    return models
+
+
 def main() -> int:
     """Measure, print, and say whether everything was measured."""
     parser = argparse.ArgumentParser(description="Compare this engine with llama.cpp, taking turns.")
@@ -173,13 +183,9 @@ def main() -> int:
     parser.add_argument("-n", "--n-gen", type=int, default=64)
     parser.add_argument("--json", type=Path, help="write the JSON here in place of stdout")
     args = parser.parse_args()
-    folder = Path(os.environ.get("CAUSERIE_MODELS", ROOT / "build" / "models"))
-    models = args.models or [folder / name for name in NAMES]
-    missing = [str(model) for model in models if not model.is_file()]
-    if missing:
-        parser.error(f"no such file: {', '.join(missing)}")
     results = [
-        measure(model, args.peer_python, args.repeats, args.threads, args.n_prompt, args.n_gen) for model in models
+        measure(model, args.peer_python, args.repeats, args.threads, args.n_prompt, args.n_gen)
+        for model in models_or_exit(parser, args.models)
     ]
     print_table(results)
     text = json.dumps({"cpu": cpu_name(), "n_threads": args.threads, "commit": commit(), "models": results}, indent=1)
