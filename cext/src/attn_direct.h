@@ -37,14 +37,28 @@ CEXT_INLINE VF direct_sums(const float* q, int64_t ld_q, int64_t d, const CacheR
   return vf_sums(acc);
 }
 
+// Rows that are read next, fetched one for each row that is computed with: pages are too short for the CPU to notice that it
+// goes through them.
+struct RowsAhead {
+  const uint8_t* at;
+  int64_t row_bytes;
+
+  inline void fetch(int64_t n) {
+    for (const uint8_t* end = at + n * row_bytes; at < end; at += 64) vf_fetch(at);
+  }
+};
+
 // scores[slot][padded heads] of n cells.
 template <typename Read, int G>
 inline void direct_scores(const float* q, int64_t ld_q, int64_t d, CacheRows rows, int64_t n, int64_t slot_step,
-                          float* scores) {
+                          float* scores, RowsAhead k_ahead, RowsAhead v_ahead) {
   constexpr int kHeads = padded_heads(G), kCells = VF_W / kHeads;
   if (slot_step == 1)
-    for (; n >= kCells; n -= kCells, rows = rows.from(kCells), scores += VF_W)
+    for (; n >= kCells; n -= kCells, rows = rows.from(kCells), scores += VF_W) {
+      k_ahead.fetch(kCells);
+      v_ahead.fetch(kCells);
       vf_store(scores, direct_sums<Read, G>(q, ld_q, d, rows));
+    }
   for (; n > 0; --n, rows = rows.from(1), scores += slot_step * kHeads) {
     const CacheRows same = {rows.bytes, 0, rows.scales, 0};  // this row in all places: nothing is read past the last
     vf_store_n(scores, direct_sums<Read, G>(q, ld_q, d, same), kHeads);
@@ -162,9 +176,10 @@ inline void load_group(const Work& w, int32_t delta) {
   }
 }
 
-// One block of cells: out and o[G][d_vp].
+// One block of cells: out and o[G][d_vp]. behind: where the cells behind it are, for fetching ahead.
 template <int G>
-inline void direct_block(const Work& w, int32_t pos, int32_t* loaded_delta, HeadSums* out, float* o) {
+inline void direct_block(const Work& w, int32_t pos, const ChunkPiece& behind, int32_t* loaded_delta, HeadSums* out,
+                         float* o) {
   constexpr int kHeads = padded_heads(G);
   const ChunkCells* cells = w.cells;
   float* q = w.scratch + w.at.q;
@@ -176,8 +191,10 @@ inline void direct_block(const Work& w, int32_t pos, int32_t* loaded_delta, Head
     *loaded_delta = piece.delta;
     each_readable(w, piece, true, [&](auto read, const CacheRows& rows, int64_t c, int64_t n) {
       const int64_t d = has_reader(w.p->type_k, w.p->d_k) ? w.p->d_k : w.d_kp;
+      const ChunkPiece& next = i + 1 < cells->n_pieces ? cells->pieces[i + 1] : behind;
       direct_scores<decltype(read), G>(q, w.d_kp, d, rows, n, piece.slot_step,
-                                       scores + (piece.slot + c * piece.slot_step) * kHeads);
+                                       scores + (piece.slot + c * piece.slot_step) * kHeads,
+                                       {k_row(w, next, c), w.k_bytes}, {v_row(w, piece, c), w.v_bytes});
     });
   }
   direct_softmax<G>(w, pos, scores, out);
@@ -222,7 +239,8 @@ inline void direct_task_of(const Work& w, int64_t chunk0, int64_t chunk1) {
     for (ChunkCursor at = attn_chunk_begin(w.runs, w.n_runs, number); !at.is_done;) {
       attn_chunk_next(w.runs, w.n_runs, number, seen, &at, w.cells);
       if (w.cells->n_cells == 0) continue;
-      direct_block<G>(w, pos, &loaded_delta, has_cells ? &block : &chunk, has_cells ? next_o : o);
+      const KVRun& run = w.runs[at.run < w.n_runs ? at.run : w.n_runs - 1];
+      direct_block<G>(w, pos, {run.page, run.first, run.count, 0, 0, 0}, &loaded_delta, has_cells ? &block : &chunk, has_cells ? next_o : o);
       if (has_cells) merge_heads(G, w.d_vp, block, next_o, &chunk, o);
       has_cells = true;
     }

@@ -21,6 +21,7 @@ inline __m256i vf_i256(const void* p) { return _mm256_loadu_si256(static_cast<co
 inline __m128i vf_i128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 
 inline VF vf_set1(float x) { return _mm256_set1_ps(x); }
+inline void vf_fetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
 inline VF vf_zero() { return _mm256_setzero_ps(); }
 inline VF vf_load(const float* p) { return _mm256_loadu_ps(p); }
 inline VF vf_load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, vf_first(n)); }

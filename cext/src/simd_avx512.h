@@ -16,6 +16,7 @@ using VM = __mmask16;
 inline __mmask16 vf_first(int64_t n) { return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1u); }
 
 inline VF vf_set1(float x) { return _mm512_set1_ps(x); }
+inline void vf_fetch(const void* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
 inline VF vf_zero() { return _mm512_setzero_ps(); }
 inline VF vf_load(const float* p) { return _mm512_loadu_ps(p); }
 inline VF vf_load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(vf_first(n), p); }

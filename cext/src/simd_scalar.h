@@ -27,6 +27,7 @@ struct VM { bool v[VF_W]; };
   return r
 
 inline VF vf_set1(float x) { CEXT_LANES(x); }
+inline void vf_fetch(const void*) {}
 inline VF vf_zero() { return vf_set1(0.0f); }
 inline VF vf_load(const float* p) { CEXT_LANES(p[i]); }
 inline VF vf_load_n(const float* p, int64_t n) { CEXT_LANES(i < n ? p[i] : 0.0f); }
